@@ -83,8 +83,10 @@ Call = Callable[[], Any]
 def _export(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float]]:
     """Not an engine: it compiles the model as pipelines compile their parts, and saves it for ours."""
     from optimum_neuron.engine import Call as EntryPoint, Leaf
-    from optimum_neuron.exporters import ModelSource, neuron_config, prepare, save_folder
-    from optimum_neuron.exporters.diffusion import CallRecorder, DiffusersConfig, empty_component, part_name
+    from optimum_neuron.exporters import neuron_config, prepare, save_folder
+    from optimum_neuron.exporters.diffusion import CallRecorder, part_name
+    from optimum_neuron.sources import ModelSource
+    from optimum_neuron.sources.pipelines import DiffusersConfig, empty_component
 
     method, inputs = method_of(model), inputs_of(model, dtype=dtype) | {"return_dict": False}
     config = DiffusersConfig(json.loads((folder / "config.json").read_text()))

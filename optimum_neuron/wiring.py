@@ -51,7 +51,8 @@ def _kernel_launched(launch: nki.Launch) -> None:
 
 
 def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[CompileConfig, type[CompileConfig]]:
-    from .exporters import find_folder, read_bare_config, read_folder
+    from .exporters import read_bare_config, read_folder
+    from .sources import find_folder
 
     folder = find_folder(model, **where)
     if (bare := read_bare_config(folder)) is not None:

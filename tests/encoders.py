@@ -172,7 +172,7 @@ def save_tiny_encoder(folder: Path, model_type: str, task: str, *, seed: int = 0
     """Write a random checkpoint of an architecture for a task."""
     import transformers
 
-    from optimum_neuron.exporters import TASKS, architectures_of
+    from optimum_neuron.sources import TASKS, architectures_of
 
     labels = {"num_labels": 2} if task == "question-answering" else {}
     config = tiny_encoder_config(model_type, **overrides | labels)

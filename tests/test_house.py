@@ -22,7 +22,7 @@ ORDER = (
     ("checking", "simulator"),
     ("exporters",),
     ("batching",),
-    ("artifact", "engine"),
+    ("artifact", "engine", "sources"),
     ("models", "runtime"),
     ("compiler",),
     ("nki",),

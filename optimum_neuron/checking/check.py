@@ -22,12 +22,13 @@ from ..compiler import (
 )
 from ..compiler.rules import host_ops
 from ..errors import CaptureError, DeviceMemoryError
-from ..exporters import ModelSource, Progress, compile_options, infer_task, judging_target, kind_of, without_weights
+from ..exporters import Progress, compile_options, judging_target, kind_of, without_weights
 from ..hardware import InstanceSpec, Target, resolve_instance, resolve_target
 from ..nki import kernels_for
 from ..options.configuration import CompileConfig
 from ..options.option import SOURCE_OPTIONS, check_known
 from ..runtime import require_fit
+from ..sources import ModelSource, infer_task
 from ..weights import Shards
 from .report import CaptureFailure, CheckReport, GraphCheck, MemoryCheck
 

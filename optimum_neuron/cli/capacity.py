@@ -192,8 +192,8 @@ class _Counter:
 
     def __call__(self, text: str) -> int:
         if self._tokenizer is None:
-            from ..exporters import find_folder
             from ..modeling import load_preprocessor
+            from ..sources import find_folder
 
             self._tokenizer = load_preprocessor("AutoTokenizer", find_folder(self._model, with_weights=False))
         return len(self._tokenizer(text)["input_ids"])

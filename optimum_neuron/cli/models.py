@@ -1,6 +1,6 @@
 """`optimum-cli neuron models`: which architectures were compared with transformers, for which tasks.
 
-The list is `exporters/support.json`, which the tests write and check; nothing in it is written by hand.
+The list is `sources/support.json`, which the tests write and check; nothing in it is written by hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ take the generic path, and an export says so.
         parser.add_argument("--task", help="show the architectures of one task")
 
     def execute(self, out: Out) -> None:
-        from ..exporters import support_rows
+        from ..sources import support_rows
 
         rows = support_rows(self.args.task)
         out.result({"models": rows}, human=_show, brief="\n".join(row["architecture"] for row in rows))

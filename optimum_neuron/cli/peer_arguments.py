@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..exporters.diffusion import ADDITION_SYNONYMS
+from ..sources.pipelines import ADDITION_SYNONYMS
 from .arguments import positive_int
 
 _NUMBERS = {

@@ -4,6 +4,6 @@ from optimum_neuron.exporters import main_export
 report = main_export("path/or/org/name", "out", batch_size=1, sequence_length=512)
 """
 
-import lazy_loader
+from ..base.lazy_names import attach_stub
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

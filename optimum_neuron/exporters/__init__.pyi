@@ -1,16 +1,62 @@
-from . import (
-    build as build,
-    hub_cache as hub_cache,
-    load as load,
-    quantization as quantization,
-    source as source,
-    tasks as tasks,
+from ..base.upstream_rules import (
+    follows_upstream as follows_upstream,
+    tell_ignored as tell_ignored,
+    upstream_rules as upstream_rules,
 )
-from .adapters import merge_adapter as merge_adapter
+from ..sources import (
+    COMPARED as COMPARED,
+    CONFIGURATION_FILES as CONFIGURATION_FILES,
+    GENERATION as GENERATION,
+    SENTENCE_FACTS as SENTENCE_FACTS,
+    SENTENCE_LIMITS as SENTENCE_LIMITS,
+    SENTENCE_VECTORS as SENTENCE_VECTORS,
+    TASKS as TASKS,
+    TOKENIZER as TOKENIZER,
+    Lora as Lora,
+    ModelSource as ModelSource,
+    Task as Task,
+    architectures_of as architectures_of,
+    fill_missing as fill_missing,
+    find_folder as find_folder,
+    find_task as find_task,
+    gguf_options as gguf_options,
+    infer_task as infer_task,
+    is_gguf as is_gguf,
+    kinds_of_task as kinds_of_task,
+    layout_of as layout_of,
+    load_source as load_source,
+    merge_adapter as merge_adapter,
+    method_of as method_of,
+    open_tensors as open_tensors,
+    other_tasks as other_tasks,
+    plain_pipeline as plain_pipeline,
+    plain_task as plain_task,
+    published_cache as published_cache,
+    published_scheme as published_scheme,
+    quantization as quantization,
+    quantization_of as quantization_of,
+    read_config as read_config,
+    read_lora as read_lora,
+    read_modules as read_modules,
+    read_support as read_support,
+    read_typed as read_typed,
+    require_plain as require_plain,
+    require_readable as require_readable,
+    require_sizes as require_sizes,
+    source as source,
+    support_rows as support_rows,
+    task_of as task_of,
+    tasks as tasks,
+    tasks_of as tasks_of,
+    tensors_in_memory as tensors_in_memory,
+    unreadable_errors as unreadable_errors,
+    with_head as with_head,
+    with_quantization as with_quantization,
+)
+from . import build as build, hub_cache as hub_cache, load as load
 from .build import cache_request as cache_request, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .comparisons import COMPARISONS as COMPARISONS
-from .config_sizes import require_sizes as require_sizes
 from .decoder import (
     DecoderKind as DecoderKind,
     decoder_captures as decoder_captures,
@@ -18,18 +64,8 @@ from .decoder import (
     state_specs as state_specs,
 )
 from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
-from .file_types import (
-    GENERATION as GENERATION,
-    SENTENCE_FACTS as SENTENCE_FACTS,
-    SENTENCE_LIMITS as SENTENCE_LIMITS,
-    SENTENCE_VECTORS as SENTENCE_VECTORS,
-    TOKENIZER as TOKENIZER,
-    read_modules as read_modules,
-    read_typed as read_typed,
-)
 from .folder import file_hash as file_hash, read_bare_config as read_bare_config, read_folder as read_folder
 from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
-from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
 from .inspection import inspect_export as inspect_export
 from .kinds import (
     KINDS as KINDS,
@@ -41,9 +77,7 @@ from .kinds import (
     kind_of as kind_of,
     signature_of as signature_of,
 )
-from .kv_cache_scheme import published_cache as published_cache
 from .load import load_exported as load_exported
-from .lora import Lora as Lora, read_lora as read_lora
 from .peer_options import (
     OF_GENERATION as OF_GENERATION,
     OTHER_NAMES as OTHER_NAMES,
@@ -54,15 +88,6 @@ from .prepare import check_tolerance as check_tolerance, open_cache as open_cach
 from .prepared import Prepared as Prepared, WorkFolder as WorkFolder
 from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
-from .quantization import (
-    layout_of as layout_of,
-    method_of as method_of,
-    published_scheme as published_scheme,
-    quantization_of as quantization_of,
-    require_plain as require_plain,
-    require_readable as require_readable,
-    with_quantization as with_quantization,
-)
 from .quantization_options import QUANTIZATION_OPTIONS as QUANTIZATION_OPTIONS
 from .request import (
     neuron_config as neuron_config,
@@ -71,39 +96,6 @@ from .request import (
 )
 from .save import save_folder as save_folder
 from .signatures import decoder_signature as decoder_signature, encoder_decoder_signature as encoder_decoder_signature
-from .source import (
-    CONFIGURATION_FILES as CONFIGURATION_FILES,
-    ModelSource as ModelSource,
-    find_folder as find_folder,
-    infer_task as infer_task,
-    load_source as load_source,
-    read_config as read_config,
-    unreadable_errors as unreadable_errors,
-)
-from .support import COMPARED as COMPARED, read_support as read_support, support_rows as support_rows
-from .tasks import (
-    TASKS as TASKS,
-    Task as Task,
-    architectures_of as architectures_of,
-    find_task as find_task,
-    kinds_of_task as kinds_of_task,
-    other_tasks as other_tasks,
-    plain_pipeline as plain_pipeline,
-    plain_task as plain_task,
-    task_of as task_of,
-    tasks_of as tasks_of,
-)
-from .tensors import (
-    fill_missing as fill_missing,
-    open_tensors as open_tensors,
-    tensors_in_memory as tensors_in_memory,
-    with_head as with_head,
-)
-from .upstream_rules import (
-    follows_upstream as follows_upstream,
-    tell_ignored as tell_ignored,
-    upstream_rules as upstream_rules,
-)
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

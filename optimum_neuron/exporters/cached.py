@@ -15,11 +15,10 @@ from typing import Any
 
 from ..compiler import canonical_json
 from ..compiler.cache import CompileCache, Recorded
+from ..sources import load_source, plain_task
 from .build import cached_neff
 from .prepared import WorkFolder
 from .request import installed_versions, structure_of, without_weights
-from .source import load_source
-from .tasks import plain_task
 
 
 def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any) -> dict[str, Any]:

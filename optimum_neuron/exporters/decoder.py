@@ -33,6 +33,7 @@ from ..models import (
 )
 from ..options.configuration import NeuronConfig, ResolvedNeuronConfig
 from ..options.decoder_checks import extend_lengths
+from ..sources import TASKS, ModelSource, architectures_of
 from ..weights import parse_schemes
 from .kinds import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from .on_device import require_topk, sampled_outputs, with_tokens
@@ -46,8 +47,6 @@ from .paged import (
     sharing_facts,
 )
 from .signatures import KEYS_AND_VALUES, decoder_signature
-from .source import ModelSource
-from .tasks import TASKS, architectures_of
 from .validation import DecoderScenarios, Recorder, Scenario
 
 

@@ -11,9 +11,8 @@ from torch import nn
 from ..base.wording import first_line
 from ..errors import ConfigError, ModelError
 from ..models import cast_weights, without_weights
+from ..sources import ModelSource, find_task
 from ..weights import Shards
-from .source import ModelSource
-from .tasks import find_task
 
 
 def empty_model(source: ModelSource, config: Any, *, attention: str | None, trust_remote_code: bool) -> Any:

@@ -9,20 +9,26 @@ from typing import Any
 from ..base.core import Choice
 from ..errors import ModelError
 from ..hardware import resolve_instance
-from .adapters import merge_adapter
-from .diffusion import PipelineReport, customize, export_pipeline, is_pipeline, split_additions
+from ..sources import (
+    ModelSource,
+    fill_missing,
+    load_source,
+    merge_adapter,
+    method_of,
+    quantization_of,
+    served_task,
+    weights_reader,
+)
+from ..sources.pipelines import customize, is_pipeline, split_additions
+from .diffusion import PipelineReport, export_pipeline
 from .folder_marks import is_export
 from .inspection import describe_graph, describe_stages
 from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import refuse_additions, translate
 from .prepare import open_cache, prepare
 from .prepared import Prepared, WorkFolder
-from .quantization import method_of, quantization_of
-from .references import weights_reader
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
-from .source import ModelSource, load_source, served_task
-from .tensors import fill_missing
 from .vendor_folder import refuse_vendor_export
 
 

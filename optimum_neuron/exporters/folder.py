@@ -20,10 +20,10 @@ from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..files.plain_json import parse_json, read_object
 from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..options.peer_attributes import with_origin
+from ..sources import TASKS
 from ..weights import SINGLE_FILE
 from .folder_marks import is_export
 from .kinds import KINDS, Kind, kind_of
-from .tasks import TASKS
 from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
 

@@ -11,7 +11,7 @@ from ..artifact import open_artifact
 from ..compiler import MemoryNeed, stage_needs
 from ..hardware import InstanceSpec, resolve_instance, resolve_target, stage_instances
 from ..options.configuration import NEFF_FILE
-from .diffusion import is_exported_pipeline, read_index
+from ..sources.pipelines import is_exported_pipeline, read_index
 from .folder import read_folder, verify_weights
 from .kinds import DECODER_CHOICES
 

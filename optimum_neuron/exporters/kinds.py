@@ -23,18 +23,18 @@ from ..base.core import Choice
 from ..errors import ConfigError, ModelError
 from ..options.configuration import DEGREES, CompileConfig, NeuronConfig, ResolvedNeuronConfig
 from ..options.option import options_of
+from ..sources import architectures_of, find_task, tasks_of
 from ..weights import Shards
 from .audio_text import NeuronAudioTextConfig, ResolvedAudioTextConfig
 from .diffusion import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .encoders import NeuronEncoderConfig, ResolvedEncoderConfig
 from .image_text import NeuronImageTextConfig, ResolvedImageTextConfig
 from .seq2seq import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig, ResolvedSeq2SeqConfig, ResolvedSpeechConfig
-from .tasks import architectures_of, find_task, tasks_of
 
 if TYPE_CHECKING:
     from ..compiler import Program, Recapture
     from ..engine import Signature
-    from .source import ModelSource
+    from ..sources import ModelSource
     from .validation import Recorder, Scenario
 
 

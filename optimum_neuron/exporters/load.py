@@ -21,11 +21,11 @@ from ..options.configuration import DEGREES, NEFF_FILE
 from ..options.option import EXPORT_HELP, check_known
 from ..options.peer_attributes import with_origin
 from ..runtime import claimed
+from ..sources import ModelSource, read_config
 from ..weights import Checkpoint
 from .folder import FolderInfo, read_folder, verify_weights
 from .prepared import Prepared
 from .request import plain_options, structure_differences
-from .source import ModelSource, read_config
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import ConfigError, ModelError
 from ..options.configuration import NEFF_FILE, CompileConfig
-from .diffusion import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
+from ..sources.pipelines import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from .kinds import compile_options
 from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, cache_dtype_of, translate_quantization
 

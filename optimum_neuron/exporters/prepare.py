@@ -23,12 +23,11 @@ from ..errors import ArtifactError, ConfigError, WeightsError
 from ..files.atomic import replacing
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, PrivateCore
+from ..sources import ModelSource, check_files, open_tensors, with_head
 from ..weights import TensorSource
 from .build import cached_neff
 from .prepared import Prepared, WorkFolder
 from .progress import Progress
-from .source import ModelSource
-from .tensors import check_files, open_tensors, with_head
 from .validated import validated
 
 WORKDIR_FILE = "graph.neff"

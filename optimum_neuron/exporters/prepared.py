@@ -17,9 +17,9 @@ from ..compiler import MemoryNeed, Program, stage_needs
 from ..compiler.lower import HostCode
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
+from ..sources import ModelSource
 from ..weights import BoundWeights, TensorSource
 from .quality import Quality
-from .source import ModelSource
 from .validation import OutputError
 
 

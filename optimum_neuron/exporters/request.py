@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from ..base import env
 from ..base.core import Choice, TorchDtype
+from ..base.upstream_rules import without_foreign
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
 from ..errors import ModelError
 from ..hardware import (
@@ -28,14 +29,20 @@ from ..hardware import (
 from ..options.configuration import DEGREES, CompileConfig, plain_op_names
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
 from ..options.peer_attributes import with_origin
+from ..sources import (
+    STATIC,
+    ModelSource,
+    infer_task,
+    load_source,
+    plain_modules,
+    plain_task,
+    published_cache,
+    published_scheme,
+    quantization_of,
+    require_cache_scales,
+)
 from .kinds import compile_options, kind_of
-from .kv_cache_scheme import STATIC, published_cache
 from .peer_options import translate
-from .quantization import published_scheme, quantization_of
-from .source import ModelSource, infer_task, load_source
-from .tasks import plain_task
-from .tensors import plain_modules, require_cache_scales
-from .upstream_rules import without_foreign
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),

@@ -20,14 +20,12 @@ from filelock import FileLock, Timeout
 from ..compiler import COMPILER_VERSION, write_program
 from ..errors import CacheError, ConfigError
 from ..options.configuration import CONFIG_FILE, NEFF_FILE
+from ..sources import COPIED, ModelSource, copy_files, with_quantization
 from ..version import __version__
 from ..weights import SINGLE_FILE, pack_checkpoint
-from .copying import COPIED, copy_files
 from .folder import FOLDER_VERSION, file_hash
 from .prepared import Prepared
 from .public_facts import public_facts
-from .quantization import with_quantization
-from .source import ModelSource
 
 _LOCK = "writing.lock"
 """In a folder of files that are not published yet; held while its writer lives."""

@@ -21,9 +21,9 @@ from ..files.plain_json import parse_json
 from ..hardware import TARGETS
 from ..options.configuration import CONFIG_FILE
 from ..options.sizes import is_count
+from ..sources import TASKS, find_task, plain_task
 from .kinds import Kind, kind_of
 from .request import plain_options
-from .tasks import TASKS, find_task, plain_task
 
 _PROGRAMS = ("model.neuron", "encoder/model.neuron", "decoder/model.neuron")
 _AUTO_CAST = tuple(name for name in get_args(AutoCast) if name != "none")

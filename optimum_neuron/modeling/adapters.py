@@ -14,8 +14,9 @@ from typing import Any
 
 from ..batching import Adapter
 from ..errors import ConfigError, ShapeError, WeightsError, invalid_choice
-from ..exporters import Lora, Prepared, read_lora
+from ..exporters import Prepared
 from ..models import STACK_NAMES, AdapterPlan
+from ..sources import Lora, read_lora
 from ..weights import LowRankStack, low_rank_stack, plain_names
 from .weights import refuse_other_base
 

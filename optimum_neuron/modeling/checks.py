@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from ..base.upstream_rules import follows_upstream, tell_ignored
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError, raise_together
-from ..exporters import follows_upstream, tell_ignored
 from ..options.sizes import count_error, is_count
 
 logger = logging.getLogger(__name__)

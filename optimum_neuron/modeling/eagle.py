@@ -25,7 +25,6 @@ from ..base.core import TensorSpec
 from ..compiler import Recapture, capture
 from ..engine import Draft
 from ..errors import ConfigError, ModelError, WeightsError
-from ..exporters import require_sizes
 from ..files.plain_json import read_object
 from ..models import (
     EAGLE_WEIGHT_MAP,
@@ -37,6 +36,7 @@ from ..models import (
     eagle_sizes,
 )
 from ..runtime import LoadedProgram, State
+from ..sources import require_sizes
 from ..weights import Checkpoint, MappedFile, StateDict, TensorSource
 from .decoder import NeuronDecoderModel
 from .draft_program import load_draft, require_results

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError
-from ..exporters import TOKENIZER, ModelSource, Prepared, WorkFolder, public_facts, read_typed, save_folder
+from ..exporters import Prepared, WorkFolder, public_facts, save_folder
 from ..options.configuration import CompileConfig
 from ..runtime import LoadedProgram
+from ..sources import TOKENIZER, ModelSource, read_typed
 from .program import CompiledProgram
 
 _TOKENIZER_FILE = "tokenizer_config.json"

@@ -13,7 +13,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOu
 
 from ..compiler import Role
 from ..engine import Forward, Modality, PromptFeatures, feature_index
-from ..exporters import Prepared, architectures_of
+from ..exporters import Prepared
+from ..sources import architectures_of
 from .checks_features import check_features
 from .decoder import NeuronDecoderModel
 

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..base.upstream_rules import follows_upstream
 from ..errors import ConfigError, NotExportedError
-from ..exporters import follows_upstream, is_broken_export, is_export, read_folder, refuse_vendor_export
+from ..exporters import is_broken_export, is_export, read_folder, refuse_vendor_export
 
 logger = logging.getLogger(__name__)
 

@@ -15,22 +15,14 @@ import transformers
 from ..compiler.lower import Mode
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters import (
-    TASKS,
-    ModelSource,
     Prepared,
     WorkFolder,
     check_tolerance,
     compile_options,
-    fill_missing,
-    find_folder,
-    find_task,
     is_export,
-    kinds_of_task,
     load_exported,
-    load_source,
     neuron_config,
     open_cache,
-    plain_task,
     prepare,
     translate,
 )
@@ -38,6 +30,7 @@ from ..hardware import resolve_instance
 from ..options.configuration import DEGREES, num_cores_of
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ..runtime import claimed
+from ..sources import TASKS, ModelSource, fill_missing, find_folder, find_task, kinds_of_task, load_source, plain_task
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel

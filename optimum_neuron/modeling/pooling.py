@@ -14,7 +14,7 @@ import torch
 
 from ..base.core import Choice
 from ..errors import ConfigError, ModelError, invalid_choice
-from ..exporters import SENTENCE_FACTS, SENTENCE_LIMITS, SENTENCE_VECTORS, read_modules, read_typed
+from ..sources import SENTENCE_FACTS, SENTENCE_LIMITS, SENTENCE_VECTORS, read_modules, read_typed
 from .sentence_modules import VECTOR_MODULES, read_settings
 
 _MODES = {

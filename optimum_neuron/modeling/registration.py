@@ -11,7 +11,7 @@ import transformers
 from transformers import PreTrainedConfig
 from transformers.models.auto import modeling_auto
 
-from ..exporters import kinds_of_task
+from ..sources import kinds_of_task
 from . import stock_pipelines
 
 stock_pipelines.install()  # also if torch does not load out-of-tree devices

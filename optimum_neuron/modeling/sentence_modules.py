@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from ..errors import ModelError, WeightsError
-from ..exporters import SENTENCE_VECTORS, read_typed
+from ..sources import SENTENCE_VECTORS, read_typed
 from ..weights import Checkpoint
 
 VECTOR_MODULES = ("Dense", "LayerNorm", "Dropout", "Normalize")

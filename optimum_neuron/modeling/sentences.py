@@ -20,8 +20,9 @@ from torch.nn.functional import normalize
 from transformers import BatchEncoding
 
 from ..errors import ConfigError, nearest
-from ..exporters import Prepared, find_folder
+from ..exporters import Prepared
 from ..options.option import source_options
+from ..sources import find_folder
 from .checks import check_counts
 from .facts import load_preprocessor
 from .pooling import pooled, read_recipe, transformer_subfolder

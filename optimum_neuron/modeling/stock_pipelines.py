@@ -63,7 +63,8 @@ def _load(folder: Path, name: str, options: dict[str, Any]) -> Any:
     """
     from .. import modeling
     from ..errors import ModelError, NeuronError
-    from ..exporters import find_task, plain_pipeline, read_config, read_folder
+    from ..exporters import read_folder
+    from ..sources import find_task, plain_pipeline, read_config
 
     pipeline, dtype = options.pop("_from_pipeline", None), options.pop("dtype", None)
     options.pop("code_revision", None)  # of a checkpoint's custom code, which a compiled model does not have

@@ -16,7 +16,7 @@ import torch
 
 from ..base.labels import IGNORED
 from ..errors import ShapeError
-from ..exporters import architectures_of
+from ..sources import architectures_of
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:

@@ -19,9 +19,10 @@ from transformers.utils import ModelOutput
 from ..base.core import Choice
 from ..engine import Forward, Signature
 from ..errors import ConfigError, ShapeError
-from ..exporters import TASKS, Prepared
+from ..exporters import Prepared
 from ..exporters.encoders import unflatten
 from ..runtime import Copies, load_copies, num_usable
+from ..sources import TASKS
 from .checks import refuse_layers
 from .loading import NeuronModel, require_one_core_each
 

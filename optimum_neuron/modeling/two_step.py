@@ -17,10 +17,11 @@ from typing import Any, Self
 
 from ..base.core import Choice
 from ..errors import ConfigError
-from ..exporters import load_source, neuron_config, translate
+from ..exporters import neuron_config, translate
 from ..hardware import legal_core_counts, resolve_instance
 from ..options.configuration import DEGREES, CompileConfig, ResolvedNeuronConfig
 from ..runtime import num_usable
+from ..sources import load_source
 from .loading import NeuronModel
 
 logger = logging.getLogger(__name__)

@@ -14,22 +14,21 @@ import torch
 
 from ..base.core import Choice
 from ..errors import WeightsError
-from ..exporters import (
+from ..exporters import Prepared, structure_differences
+from ..files.plain_json import parse_json
+from ..runtime import Copies
+from ..sources import (
     ModelSource,
-    Prepared,
     find_folder,
     open_tensors,
     quantization_of,
     require_plain,
     require_readable,
     require_sizes,
-    structure_differences,
     tensors_in_memory,
     unreadable_errors,
     with_quantization,
 )
-from ..files.plain_json import parse_json
-from ..runtime import Copies
 from ..weights import TensorSource
 
 Weights: TypeAlias = str | Path | Mapping[str, torch.Tensor] | torch.nn.Module

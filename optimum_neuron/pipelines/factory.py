@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ModelError
-from ..exporters import Task, find_task, kinds_of_task
 from ..options.option import SOURCE_OPTIONS, check_known, source_options
+from ..sources import Task, find_task, kinds_of_task
 from .names import ALIASES, TEXT_TO_TEXT, plain_name, task_of_pipeline
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def pipeline(
 def _loaded(served: Task, path: str | Path, export: bool | None, loading: dict[str, Any]) -> NeuronModel:
     """The model of a path; it is looked at first where models of two kinds serve the task."""
     from .. import modeling
-    from ..exporters import load_source
+    from ..sources import load_source
 
     if len(kinds_of_task(served.name)) > 1:
         served = find_task(served.name, load_source(path, **source_options(loading)).config.model_type)

@@ -6,7 +6,7 @@ It imports nothing heavy, so pages and errors can list them.
 from __future__ import annotations
 
 from ..errors import ModelError, invalid_choice
-from ..exporters import TASKS, Task, other_tasks
+from ..sources import TASKS, Task, other_tasks
 
 ALIASES = {
     "sentiment-analysis": "text-classification",

@@ -21,8 +21,8 @@ def profile_pipeline(folder: Path, *, num_steps: int) -> Profile:
         folder: written by `optimum-cli export neuron`.
         num_steps: denoising steps.
     """
-    from ..exporters import load_source
     from ..exporters.diffusion import example_arguments, in_place, load_pipeline, place
+    from ..sources import load_source
 
     prepared = load_pipeline(load_source(folder), {}, host_code="stored")
     try:

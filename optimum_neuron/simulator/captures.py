@@ -19,8 +19,8 @@ from .request import EstimateRequest
 
 if TYPE_CHECKING:
     from ..compiler import MemoryNeed, Program
-    from ..exporters import ModelSource
     from ..options.configuration import CompileConfig
+    from ..sources import ModelSource
 
 KEPT = 32
 """Captured programs that are kept: one for each legal number of cores."""

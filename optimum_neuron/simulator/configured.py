@@ -23,7 +23,8 @@ from .request import DTYPES, EstimateRequest, require_no_options
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
-    from ..exporters import Kind, ModelSource
+    from ..exporters import Kind
+    from ..sources import ModelSource
 
 TEXT_IN_LARGER = "image-text-to-text"
 """Task of a configuration that holds a decoder beside other modules."""
@@ -54,7 +55,7 @@ def count_config(
 
 def _quantization_notes(config: Any) -> tuple[str, ...]:
     """Say how the quantized weights of a configuration are weighed; nothing where weights are plain."""
-    from ..exporters import method_of, published_scheme, quantization_of
+    from ..sources import method_of, published_scheme, quantization_of
 
     quantization = quantization_of(config)
     if quantization is None:
@@ -73,7 +74,8 @@ def _require_no_stages(options: Mapping[str, Any]) -> None:
 
 def _program_options(source: ModelSource, kind: Kind, request: EstimateRequest) -> dict[str, Any]:
     """Return the options of an export that make a decoder another program than sizes describe; none for a plain one."""
-    from ..exporters import QUANTIZATION_OPTIONS, published_cache, published_scheme, quantization_of, translate
+    from ..exporters import QUANTIZATION_OPTIONS, translate
+    from ..sources import published_cache, published_scheme, quantization_of
 
     names = {name for name, option in options_of(kind.config_class).items() if option.is_keyword and option.in_graph}
     names = names - OF_REQUEST | {*QUANTIZATION_OPTIONS}
@@ -136,7 +138,7 @@ def decodes(config: Any) -> bool:
 
 def task_of_config(config: Any, task: str) -> str:
     """Return the task of a model; without an architecture in the configuration, the usual one of its type."""
-    from ..exporters import infer_task, tasks_of
+    from ..sources import infer_task, tasks_of
 
     if task == "auto" and _holds_a_decoder(config):
         return TEXT_IN_LARGER

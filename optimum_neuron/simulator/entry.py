@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..compiler import Program
-    from ..exporters import ModelSource
     from ..options.configuration import CompileConfig
+    from ..sources import ModelSource
 
 
 class Counts(Protocol):
@@ -145,7 +145,7 @@ def _counted_checkpoint(
     model: str | Path, request: EstimateRequest, machine: Machine
 ) -> tuple[str, Counts, Choice[str] | None]:
     """Return the name, the counts, and their origin of a folder or of a name on the Hub."""
-    from ..exporters import find_folder
+    from ..sources import find_folder
 
     folder = find_folder(model, with_weights=False, **request.source)
     known = find_counts(folder, request, machine)
@@ -191,7 +191,7 @@ def _draft_of(model: Any, request: EstimateRequest, machine: Machine) -> Draft:
 
 def _is_pipeline(folder: Path) -> bool:
     """Return whether a folder holds a diffusion pipeline."""
-    from ..exporters.diffusion import is_pipeline
+    from ..sources.pipelines import is_pipeline
     from .diffusion import require_no_component
 
     if is_pipeline(folder):
@@ -202,7 +202,7 @@ def _is_pipeline(folder: Path) -> bool:
 
 def source_of(model: Any, options: Mapping[str, Any]) -> ModelSource:
     """Folder of a model's configuration; weights are not downloaded."""
-    from ..exporters import ModelSource, load_source, require_readable
+    from ..sources import ModelSource, load_source, require_readable
 
     if isinstance(model, (str, Path)):
         return load_source(model, with_weights=False, **options)

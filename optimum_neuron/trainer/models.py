@@ -47,7 +47,7 @@ class NeuronModelForCausalLM:
         """
         import transformers
 
-        from ..exporters import find_folder, gguf_options, is_gguf
+        from ..sources import find_folder, gguf_options, is_gguf
 
         _require_layout(trn_config)
         # transformers takes this too.

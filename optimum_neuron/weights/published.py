@@ -2,7 +2,7 @@
 
 `PublishedSource` returns float32 tensors by plain names, and the parts of a scheme where the stored numbers are those
 of the scheme: nothing is rounded again. It knows tensors and their layout (`layouts.py`) only; which one a checkpoint
-has, and which scheme fits it, is read from its configuration in `exporters/layouts.py`.
+has, and which scheme fits it, is read from its configuration in `sources/layouts.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimum_neuron.exporters import COMPARED, read_support
+from optimum_neuron.sources import COMPARED, read_support
 from tests.encoders import save_letters, save_tiny_encoder
 
 

@@ -10,17 +10,10 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import CacheError, ModelError
-from optimum_neuron.exporters import (
-    cached_entries,
-    cached_models,
-    fill_cache,
-    hub_cache,
-    load_source,
-    main_export,
-    neuron_config,
-)
+from optimum_neuron.exporters import cached_entries, cached_models, fill_cache, hub_cache, main_export, neuron_config
 from optimum_neuron.exporters.build import cached_neff
 from optimum_neuron.exporters.request import label_of
+from optimum_neuron.sources import load_source
 from tests.tiny import save_tiny
 
 SIZES = {"batch_size": 1, "sequence_length": 16, "optlevel": "1"}

@@ -24,10 +24,8 @@ from optimum_neuron.exporters import (
     cached_entries,
     compile_options,
     kind_of,
-    load_source,
     main_export,
     read_folder,
-    tasks,
 )
 from optimum_neuron.exporters.empty import empty_model
 from optimum_neuron.exporters.kinds import KindRow, register_kind
@@ -36,6 +34,7 @@ from optimum_neuron.options.configuration import CompileConfig
 from optimum_neuron.options.option import SOURCE_OPTIONS, option
 from optimum_neuron.options.sizes import count_errors
 from optimum_neuron.simulator import compare, estimate
+from optimum_neuron.sources import load_source, tasks
 from tests.encoders import save_tiny_encoder
 from tests.raising import raises
 
@@ -207,7 +206,7 @@ def test_unsupported_task_is_rejected(model_type, task, tmp_path):
 def test_entry_points_share_source_options(monkeypatch, tmp_path):
     """Arguments of the one function that finds a folder."""
     from optimum_neuron import NeuronModelForCausalLM
-    from optimum_neuron.exporters import source
+    from optimum_neuron.sources import source
 
     where = {"subfolder": "inner", "revision": "v1", "token": "secret", "cache_dir": str(tmp_path)}
     where |= {"local_files_only": True, "force_download": True, "gguf_file": "model.gguf"}

@@ -14,12 +14,13 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
-from optimum_neuron.exporters import judging_target, main_export, published_cache, translate
+from optimum_neuron.exporters import judging_target, main_export, translate
 from optimum_neuron.exporters.validation.rounding import cached_logits
 from optimum_neuron.hardware import resolve_target
 from optimum_neuron.models import as_cached, build_decoder
 from optimum_neuron.options.configuration import NeuronConfig
 from optimum_neuron.simulator.work import work_of_program
+from optimum_neuron.sources import published_cache
 from optimum_neuron.upstream.cache_argument import CACHE
 from tests.models.mixtures import DEEPSEEK
 from tests.tiny import SHAPES, VOCABULARY, save_tiny, tiny_config

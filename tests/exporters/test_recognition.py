@@ -8,9 +8,10 @@ from torch import nn
 from transformers import CONFIG_MAPPING
 
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import architectures_of, find_task, kind_of, load_source, neuron_config
+from optimum_neuron.exporters import kind_of, neuron_config
 from optimum_neuron.exporters.audio_text import NeuronAudioTextConfig
 from optimum_neuron.models import without_weights
+from optimum_neuron.sources import architectures_of, find_task, load_source
 
 GENERATING = ("any-to-any", "image-text-to-text", "text2text-generation", "automatic-speech-recognition")
 NOT_WRITTEN = ("gemma4_assistant",)

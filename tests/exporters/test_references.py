@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import quantization, references, validation
+from optimum_neuron.exporters import validation
+from optimum_neuron.sources import quantization, references
 from optimum_neuron.weights import READERS, PublishedExperts, PublishedSource, Scheme, StateDict, dequantize
 from tests.exporters.test_published import INT8, SETTINGS, compressed, save_published
 from tests.exporters.test_published_experts import save_gpt_oss, write_settings

@@ -9,8 +9,9 @@ from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, Aut
 
 import optimum_neuron
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import TASKS, save_folder
+from optimum_neuron.exporters import save_folder
 from optimum_neuron.options.configuration import DEGREES
+from optimum_neuron.sources import TASKS
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.image_text import SMALL as IMAGE_SHAPES, save_tiny_image_text, tiny_prompts
 from tests.modeling.common import same

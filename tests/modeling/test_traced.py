@@ -32,8 +32,9 @@ from optimum_neuron.errors import (
     ValidationError,
     WeightsError,
 )
-from optimum_neuron.exporters import TASKS, comparisons, compile_options
+from optimum_neuron.exporters import comparisons, compile_options
 from optimum_neuron.exporters.encoders import AXES
+from optimum_neuron.sources import TASKS
 from tests.encoders import IMAGE, SAMPLES, VOCABULARY, randomize, save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.raising import raises, refused_operators
 

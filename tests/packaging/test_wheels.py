@@ -33,7 +33,7 @@ def test_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
 def test_data_and_sources_are_among_them(wheels):
     with zipfile.ZipFile(wheels["optimum_neuron_sim"]) as wheel:
         suffixes = {Path(file).suffix for file in wheel.namelist()}
-        assert wheel.read("optimum_neuron/exporters/support.json").startswith(b"{")
+        assert wheel.read("optimum_neuron/sources/support.json").startswith(b"{")
     assert {".json", ".cpp", ".h", ".js", ".css", ".typed"} <= suffixes
 
 

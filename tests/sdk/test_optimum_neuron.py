@@ -94,7 +94,7 @@ def test_diffusion_classes_and_groups_of_arguments():
     from optimum.neuron import NeuronFluxPipeline, NeuronStableDiffusionControlNetPipeline
     from optimum.neuron.utils import InputShapesArguments, IPAdapterArguments, LoRAAdapterArguments, constant
 
-    from optimum_neuron.exporters.diffusion import PipelineAdditions
+    from optimum_neuron.sources.pipelines import PipelineAdditions
 
     assert issubclass(NeuronFluxPipeline, optimum_neuron.NeuronFluxPipeline)
     assert issubclass(NeuronStableDiffusionControlNetPipeline, optimum_neuron.NeuronDiffusionPipelineBase)

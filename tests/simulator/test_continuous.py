@@ -9,7 +9,6 @@ from transformers import AutoConfig
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters import load_source
 from optimum_neuron.simulator import (
     EstimateRequest,
     capture_model,
@@ -19,6 +18,7 @@ from optimum_neuron.simulator import (
     tokens_per_check,
 )
 from optimum_neuron.simulator.compiled import serving_plan_of
+from optimum_neuron.sources import load_source
 from tests.simulator.pool import POOL
 from tests.tiny import save_tiny, tiny_config
 

@@ -8,10 +8,11 @@ import pytest
 from transformers import AutoConfig
 
 from optimum_neuron.artifact import open_artifact
-from optimum_neuron.exporters import load_source, main_export
+from optimum_neuron.exporters import main_export
 from optimum_neuron.options.configuration import NEFF_FILE
 from optimum_neuron.simulator import capture_model, estimate
 from optimum_neuron.simulator.work import work_of_program
+from optimum_neuron.sources import load_source
 from tests.encoders import TINY
 from tests.tiny import CONFIGS
 

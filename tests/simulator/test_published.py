@@ -10,7 +10,7 @@ from transformers import CONFIG_MAPPING
 
 from optimum_neuron.compiler import compile_graphs, memory_need
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters import kind_of, load_source, main_export, neuron_config
+from optimum_neuron.exporters import kind_of, main_export, neuron_config
 from optimum_neuron.simulator import choose_machine, device_time, estimate
 from optimum_neuron.simulator.work import (
     Attention,
@@ -27,6 +27,7 @@ from optimum_neuron.simulator.work import (
     work_of_program,
 )
 from optimum_neuron.simulator.work.record import Matmul
+from optimum_neuron.sources import load_source
 
 SIZES = {
     "vocab_size": 1024,

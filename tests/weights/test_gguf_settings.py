@@ -1,6 +1,6 @@
 """Settings of GGUF files in configurations of transformers: values of published models, and what is refused.
 
-Files are written by the package gguf of llama.cpp. `exporters/test_gguf_settings.py` compares whole models.
+Files are written by the package gguf of llama.cpp. `sources/test_gguf_settings.py` compares whole models.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from optimum_neuron.errors import WeightsError
-from optimum_neuron.exporters import layout_of, published_scheme
+from optimum_neuron.sources import layout_of, published_scheme
 from optimum_neuron.weights import PublishedExperts, PublishedSource, Scheme, StateDict, dequantize
 from tests.weights import plain_readers
 from tests.weights.published_examples import read_examples

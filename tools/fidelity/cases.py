@@ -279,9 +279,9 @@ def _profile(row: Row) -> Callable[[Constants], float]:
 
 @functools.cache
 def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
-    from optimum_neuron.exporters import load_source
     from optimum_neuron.simulator import capture_model
     from optimum_neuron.simulator.work import work_of_program
+    from optimum_neuron.sources import load_source
 
     with tempfile.TemporaryDirectory() as folder:
         values = json.loads((HERE / "models.json").read_text())[model]

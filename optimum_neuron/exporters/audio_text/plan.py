@@ -10,11 +10,11 @@ import torch
 from ...base.core import TensorSpec
 from ...compiler import Graph
 from ...engine import RoleSignature
+from ...sources import ModelSource
 from ..decoder import num_positions, require_cores
 from ..features import FeatureKind
 from ..on_device import require_topk
 from ..signatures import audio_signature
-from ..source import ModelSource
 from ..validation import AudioTextScenarios
 from .architectures import AudioArchitecture, find_architecture, num_frames
 from .configuration import ResolvedAudioTextConfig

@@ -1,34 +1,17 @@
-from .adapters import fuse_loras as fuse_loras
-from .additions import (
-    ADDITION_GROUPS as ADDITION_GROUPS,
-    ADDITION_OPTIONS as ADDITION_OPTIONS,
-    ADDITION_SYNONYMS as ADDITION_SYNONYMS,
-    PipelineAdditions as PipelineAdditions,
-    split_additions as split_additions,
-)
-from .bare import bare_pipeline as bare_pipeline
 from .component import (
     CompiledComponent as CompiledComponent,
     part_name as part_name,
 )
-from .components import empty_component as empty_component
 from .configuration import (
     NeuronDiffusionConfig as NeuronDiffusionConfig,
     ResolvedDiffusionConfig as ResolvedDiffusionConfig,
 )
-from .customize import Custom as Custom, customize as customize
 from .dry_run import (
     CallRecorder as CallRecorder,
     count_calls as count_calls,
     exact_sizes as exact_sizes,
     example_arguments as example_arguments,
     in_place as in_place,
-)
-from .index import (
-    DiffusersConfig as DiffusersConfig,
-    is_exported_pipeline as is_exported_pipeline,
-    is_pipeline as is_pipeline,
-    read_index as read_index,
 )
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
@@ -49,9 +32,3 @@ from .report import (
 from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
 from .sharing import is_shared as is_shared, split_component as split_component
 from .slicing import remedy as remedy
-from .stock import (
-    component_sources as component_sources,
-    pipeline_class as pipeline_class,
-    read_additions as read_additions,
-)
-from .variants import IMAGE_ADAPTERS as IMAGE_ADAPTERS

@@ -24,10 +24,10 @@ from ...base.wording import first_line
 from ...compiler import capture_error, fakes_of, quiet, swapped
 from ...engine import Call, Leaf, flatten, unflatten
 from ...errors import CaptureError, ConfigError, NeuronError
+from ...sources.pipelines import compiled_models, unchecked
 from ...upstream.torch import FakeTensorMode
 from .component import part_name, redirected
 from .configuration import NeuronDiffusionConfig
-from .safety import compiled_models, unchecked
 
 NUM_STEPS = 4
 """Denoising steps of a dry run: image-to-image leaves out the first ones."""

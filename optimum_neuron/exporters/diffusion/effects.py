@@ -6,8 +6,8 @@ import dataclasses
 import inspect
 from typing import Any
 
+from ...base.upstream_rules import follows_upstream, tell_ignored
 from ...errors import ConfigError
-from ..upstream_rules import follows_upstream, tell_ignored
 from .configuration import NeuronDiffusionConfig
 
 

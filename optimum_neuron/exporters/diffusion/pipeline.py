@@ -24,23 +24,30 @@ from ...errors import ConfigError, ValidationError
 from ...hardware import Target, resolve_instance
 from ...options.configuration import NEFF_FILE
 from ...runtime import Copies, claimed
+from ...sources import ModelSource
+from ...sources.pipelines import (
+    Custom,
+    PipelineAdditions,
+    compiled_models,
+    component_sources,
+    customize,
+    empty_component,
+    load_component,
+    pipeline_class,
+    read_additions,
+    stock_pipeline,
+)
 from ..load import load_exported
 from ..prepare import before_host_code, prepare
 from ..prepared import Prepared
-from ..source import ModelSource
 from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance
-from .additions import PipelineAdditions
 from .component import METHODS, part_name, redirected
-from .components import empty_component, load_component
 from .configuration import NeuronDiffusionConfig
-from .customize import Custom, customize
 from .dry_run import STRENGTH, example_arguments, in_place, note_calls
 from .effects import with_effects
-from .safety import compiled_models
 from .sharing import is_shared, require_shared
 from .slicing import comparable, require_sliceable, sliced
-from .stock import component_sources, pipeline_class, read_additions, stock_pipeline
 
 PICTURE_TOLERANCE = 1e-3
 """Largest difference of a picture in float32, whose values are 0 to 1."""

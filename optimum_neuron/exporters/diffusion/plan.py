@@ -15,13 +15,12 @@ from ...compiler import Captured, Program, capture
 from ...engine import Call, Calls, Leaf, Signature, flatten, unflatten
 from ...models import persistent_buffers
 from ...runtime import Copies
+from ...sources import ModelSource
+from ...sources.pipelines import DiffusersConfig, empty_component
 from ..kinds import MODEL, Kind, Plan, other_graphs, shard_facts
-from ..source import ModelSource
 from ..validation import Recorder, Results, Scenario
-from .components import empty_component
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
 from .dry_run import SEED, Entry
-from .index import DiffusersConfig
 from .sharing import split_component
 from .slicing import comparable, sliced
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ...compiler.lower import Mode
+from ...sources import ModelSource
+from ...sources.pipelines import Custom, describe_checker
 from ..prepare import open_cache
 from ..request import neuron_config
-from ..source import ModelSource
-from .customize import Custom
 from .pipeline import PreparedPipeline, prepare_pipeline
-from .safety import describe_checker
 from .save import check_pipeline_output, save_pipeline
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...options.configuration import NEFF_FILE
+from ...sources.pipelines import FACTS, INDEX_FILE, is_pipeline
 from ..save import save_folder
-from .index import FACTS, INDEX_FILE, is_pipeline
 from .pipeline import PreparedPipeline
 
 

@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ...base.upstream_rules import without_foreign
 from ...errors import ConfigError, raise_together
 from ...options.configuration import CompileConfig
 from ...options.option import option
 from ...options.sizes import count_errors, limit_error, missing_axes, size_errors
-from ..upstream_rules import without_foreign
 
 Sizes = dict[str, int]
 """One size for each axis: what one graph is compiled for."""

@@ -11,9 +11,9 @@ from ...compiler import Program, capture_error
 from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import NeuronError
 from ...models import persistent_buffers
+from ...sources import ModelSource
 from ..empty import empty_model, split_empty
 from ..kinds import Kind, Plan, other_graphs, shard_facts
-from ..source import ModelSource
 from ..validation import Recorder, Scenario, encoder_scenarios
 from .architectures import Architecture, find_architecture
 from .configuration import BATCH_AXES, NeuronEncoderConfig, ResolvedEncoderConfig, Sizes

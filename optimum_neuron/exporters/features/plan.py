@@ -28,6 +28,7 @@ from ...models import (
     require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
+from ...sources import TASKS, ModelSource, architectures_of
 from ..decoder import (
     DecoderKind,
     adaptable,
@@ -40,8 +41,6 @@ from ..decoder import (
 from ..kinds import MODEL, Plan, other_graphs, shard_facts
 from ..on_device import sampled_outputs
 from ..signatures import decoder_signature, feature_inputs
-from ..source import ModelSource
-from ..tasks import TASKS, architectures_of
 from ..validation import FeatureScenarios, Recorder, Scenario
 from .architecture import FeatureArchitecture
 from .entry import EncoderEntry, PromptEntry

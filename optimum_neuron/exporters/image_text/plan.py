@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...base.core import TensorSpec
+from ...base.upstream_rules import follows_upstream
 from ...compiler import Graph, Program
 from ...engine import RoleSignature, Signature
+from ...sources import ModelSource
 from ..decoder import num_positions, require_cores
 from ..features import FeatureKind
 from ..on_device import require_topk
 from ..signatures import KEYS_AND_VALUES, patches_signature, vision_signature
-from ..source import ModelSource
-from ..upstream_rules import follows_upstream
 from ..validation import ImageTextScenarios
 from .architectures import Architecture, all_sizes, check_image_size, default_images, find_architecture
 from .configuration import ResolvedImageTextConfig

@@ -14,13 +14,12 @@ from ...base.core import Choice, TensorSpec
 from ...compiler import Captured, Program, Recapture, Role, capture, capture_error
 from ...engine import Signature
 from ...models import persistent_buffers
+from ...sources import ModelSource, architectures_of
 from ...upstream.cache_argument import CACHE
 from ..empty import empty_model, split_empty
 from ..encoders import on_fakes, with_attentions
 from ..kinds import ANY_BATCH, Kind, Plan, other_graphs, shard_facts
 from ..signatures import encoder_decoder_signature
-from ..source import ModelSource
-from ..tasks import architectures_of
 from ..validation import EncoderDecoderScenarios, Recorder, Scenario
 from .configuration import ResolvedEncoderDecoderConfig
 from .entry import (

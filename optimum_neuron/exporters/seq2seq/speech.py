@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ..source import ModelSource
+from ...sources import ModelSource
 from .configuration import ResolvedSpeechConfig
 from .plan import Seq2SeqKind
 from .sources import SPEECH

@@ -20,8 +20,9 @@ import torch
 
 from ...errors import ConfigError, NeuronError
 from ...exporters import Prepared
-from ...exporters.diffusion import IMAGE_ADAPTERS, PipelineAdditions, PreparedPipeline, empty_component, fuse_loras
+from ...exporters.diffusion import PreparedPipeline
 from ...options.option import SOURCE_OPTIONS, check_known
+from ...sources.pipelines import IMAGE_ADAPTERS, PipelineAdditions, empty_component, fuse_loras
 
 
 class AdapterMethods:

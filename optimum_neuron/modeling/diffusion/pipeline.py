@@ -17,36 +17,25 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ...base.core import Choice
+from ...base.upstream_rules import follows_upstream
 from ...compiler.lower import Mode
 from ...errors import ConfigError, ModelError
-from ...exporters import (
-    compile_options,
-    follows_upstream,
-    load_source,
-    neuron_config,
-    open_cache,
-    plain_task,
-    task_of,
-    translate,
-)
+from ...exporters import compile_options, neuron_config, open_cache, translate
 from ...exporters.diffusion import (
     NeuronDiffusionConfig,
     PreparedPipeline,
     check_pipeline_output,
-    customize,
     describe_pipeline,
-    is_exported_pipeline,
-    is_pipeline,
     load_pipeline,
     part_name,
-    pipeline_class,
     place,
     prepare_pipeline,
     save_pipeline,
-    split_additions,
 )
 from ...options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
+from ...sources import load_source, plain_task, task_of
+from ...sources.pipelines import customize, is_exported_pipeline, is_pipeline, pipeline_class, split_additions
 from ...upstream.torch import parse_to
 from ..form import not_exported, require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
@@ -323,7 +312,7 @@ class NeuronDiffusionPipeline(NeuronDiffusionPipelineBase):
 
 def named_class(name: str) -> Any:
     """Return a class of `CLASSES`."""
-    from ...exporters.diffusion import pipeline_class
+    from ...sources.pipelines import pipeline_class
 
     return compiled_class(pipeline_class(CLASSES[name]))
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.core import Choice
 from ...errors import RequestError
-from ...exporters import find_task, infer_task, is_export, read_folder
+from ...exporters import is_export, read_folder
+from ...sources import find_task, infer_task
 
 if TYPE_CHECKING:
     from ..models import ServedModel

@@ -23,7 +23,7 @@ from ..request import DTYPES
 
 if TYPE_CHECKING:
     from ...compiler import MemoryNeed
-    from ...exporters import ModelSource
+    from ...sources import ModelSource
 
 
 class Replicas:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FORMAT = 1
 """Version of the files."""
-_SOURCES = ("compiler", "exporters", "hardware", "models", "simulator", "weights")
+_SOURCES = ("compiler", "exporters", "hardware", "models", "simulator", "sources", "weights")
 """Packages whose source decides counts."""
 _LIBRARIES = ("torch", "transformers")
 
@@ -40,7 +40,7 @@ COUNTS = Records(name="counts", versions=lambda: _versions())
 
 def checkpoint_hash(folder: Path) -> str:
     """Return the hash of the names and contents of the files of a checkpoint that decide its program."""
-    from ...exporters import CONFIGURATION_FILES
+    from ...sources import CONFIGURATION_FILES
 
     found = {path for pattern in CONFIGURATION_FILES for depth in ("", "*/") for path in folder.glob(depth + pattern)}
     return hash_of_sources(folder, sorted(str(path.relative_to(folder)) for path in found if path.is_file()))

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from ...base.core import Choice
 from ...errors import ConfigError, DeviceMemoryError
-from ...exporters import find_folder
 from ...hardware import legal_core_counts
+from ...sources import find_folder
 from ..constants import Constants, CoreConstants
 from ..device_time import CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, does_not_fit

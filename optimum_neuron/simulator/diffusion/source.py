@@ -17,23 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
-from ...exporters import ModelSource, load_source, read_folder
+from ...exporters import read_folder
 from ...exporters.diffusion import (
-    bare_pipeline,
     calls_of_metadata,
     component_of,
-    component_sources,
     config_of_part,
     count_calls,
-    empty_component,
-    is_exported_pipeline,
     is_shared,
-    pipeline_class,
-    read_additions,
-    read_index,
     split_component,
 )
 from ...options.configuration import NEFF_FILE
+from ...sources import ModelSource, load_source
+from ...sources.pipelines import (
+    bare_pipeline,
+    component_sources,
+    empty_component,
+    is_exported_pipeline,
+    pipeline_class,
+    read_additions,
+    read_index,
+)
 from ..captures import program_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from optimum.neuron._classes import DoorType, under_rules
 from optimum.neuron._log import logger
 
 import optimum_neuron
+from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters import upstream_rules
 from optimum_neuron.exporters.diffusion import CompiledComponent
 
 _PICTURES = ("image", "mask_image", "control_image")

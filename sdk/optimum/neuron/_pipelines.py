@@ -9,7 +9,7 @@ from optimum.neuron import _classes
 from optimum.neuron._classes import under_rules
 
 import optimum_neuron
-from optimum_neuron.exporters import upstream_rules
+from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.modeling import NeuronModel
 from optimum_neuron.pipelines import PIPELINES, pipeline_class
 

@@ -8,8 +8,8 @@ import pytest
 from diffusers import StableDiffusionPipeline
 
 from optimum_neuron import NeuronDiffusionConfig
+from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters import upstream_rules
 from optimum_neuron.exporters.diffusion.effects import with_effects
 from tests.tiny_pipelines.table import make_pipeline
 

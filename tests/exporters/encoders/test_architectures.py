@@ -19,12 +19,11 @@ import transformers
 
 from optimum_neuron import modeling
 from optimum_neuron.errors import NeuronError
-from optimum_neuron.exporters import COMPARED, TASKS, read_support, tasks_of
 from optimum_neuron.exporters.encoders import call_options, flatten
 from optimum_neuron.exporters.encoders.architectures import model_types
-from optimum_neuron.exporters.support import SUPPORT_FILE
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
 from optimum_neuron.exporters.validation.encoder import random_inputs
+from optimum_neuron.sources import COMPARED, SUPPORT_FILE, TASKS, read_support, tasks_of
 from tests import audio_text, image_text, seq2seq, speech
 from tests.encoders import save_tiny_encoder, shallow, tiny_shapes
 from tests.tiny import CONFIGS

@@ -14,9 +14,10 @@ import transformers
 from optimum_neuron import modeling
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import TASKS, comparisons, kind_of
+from optimum_neuron.exporters import comparisons, kind_of
 from optimum_neuron.exporters.validation import Recorder, compare, validate
 from optimum_neuron.exporters.validation.rounding import computing_in
+from optimum_neuron.sources import TASKS
 from tests.encoders import save_tiny_encoder, shallow, tiny_shapes
 
 CASES = (

@@ -6,8 +6,8 @@ import pytest
 
 from optimum_neuron import NeuronModelForSpeechSeq2Seq, main_export
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import architectures_of, find_task, task_of
 from optimum_neuron.exporters.seq2seq import Source
+from optimum_neuron.sources import architectures_of, find_task, task_of
 from tests.raising import raises
 from tests.speech import FRAMES, SHAPES, TARGET, save_tiny_speech
 from tests.tiny import write_config

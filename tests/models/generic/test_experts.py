@@ -8,9 +8,9 @@ from transformers.integrations.moe import batched_mm_experts_forward
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
-from optimum_neuron.exporters import load_source
 from optimum_neuron.models.generic import experts
 from optimum_neuron.simulator import capture_model
+from optimum_neuron.sources import load_source
 from tests.tiny import tiny_config, write_config
 
 SIZES = {"num_local_experts": 4, "num_experts_per_tok": 2}

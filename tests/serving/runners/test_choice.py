@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.errors import RequestError
-from optimum_neuron.exporters import load_source
 from optimum_neuron.serving.runners import choose_runner
+from optimum_neuron.sources import load_source
 from tests.tiny import save_tiny
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from optimum.exporters.tasks import TasksManager
 from optimum.neuron._log import logger
 
-from optimum_neuron.exporters import COMPARED, read_support
+from optimum_neuron.sources import COMPARED, read_support
 
 register_in_tasks_manager = TasksManager.create_register("neuron")
 

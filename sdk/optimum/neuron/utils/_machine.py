@@ -131,7 +131,7 @@ def is_sentence_transformer_model(model: str, token: str | None = None, revision
     Raises:
         ModelError: there is no such model.
     """
-    from optimum_neuron.exporters import find_folder
+    from optimum_neuron.sources import find_folder
 
     where = {name: value for name, value in (("token", token), ("revision", revision)) if value is not None}
     return (find_folder(model, **where) / "modules.json").is_file()

@@ -11,19 +11,10 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, check_model
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import (
-    TASKS,
-    ModelSource,
-    cache_request,
-    find_folder,
-    infer_task,
-    kind_of,
-    load_source,
-    other_tasks,
-    read_config,
-)
-from optimum_neuron.exporters.source import served_task
-from optimum_neuron.exporters.tasks import SYNONYMS
+from optimum_neuron.exporters import cache_request, kind_of
+from optimum_neuron.sources import TASKS, ModelSource, find_folder, infer_task, load_source, other_tasks, read_config
+from optimum_neuron.sources.source import served_task
+from optimum_neuron.sources.tasks import SYNONYMS
 from tests.encoders import save_tiny_encoder, tiny_encoder_config
 from tests.raising import raises
 from tests.tiny import SMALL, save_tiny, tiny_config, write_config

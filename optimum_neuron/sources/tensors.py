@@ -16,6 +16,7 @@ import torch
 
 from ..base.core import Choice
 from ..base.progress import hidden_bars
+from ..base.upstream_rules import follows_upstream
 from ..base.wording import first_line
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
@@ -31,8 +32,8 @@ from ..weights import (
     parse_schemes,
     plain_names,
 )
-from .diffusion.components import load_component
 from .gguf import METHOD, is_gguf, open_gguf
+from .pipelines import load_component
 from .quantization import (
     layout_of,
     method_of,
@@ -43,7 +44,6 @@ from .quantization import (
 from .references import readable
 from .source import ModelSource, served_task
 from .tasks import find_task
-from .upstream_rules import follows_upstream
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters import load_source
-from optimum_neuron.exporters.tensors import load_original
+from optimum_neuron.sources import load_source
+from optimum_neuron.sources.tensors import load_original
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
 gguf = pytest.importorskip("gguf")

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
-from optimum_neuron.exporters import main_export, merge_adapter, read_lora
+from optimum_neuron.exporters import main_export
+from optimum_neuron.sources import merge_adapter, read_lora
 from tests.exporters.test_published_experts import reference
 from tests.exporters.test_published_shapes import MODELS, save_fp8
 from tests.raising import raises

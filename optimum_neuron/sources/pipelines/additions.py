@@ -2,7 +2,7 @@
 
 It reads names and configurations, and loads modules that are replaced. It does not know what a compiled pipeline is.
 
-    >>> from optimum_neuron.exporters.diffusion.additions import PipelineAdditions
+    >>> from optimum_neuron.sources.pipelines.additions import PipelineAdditions
     >>> additions = PipelineAdditions.from_options({"lora_model_ids": "style", "lora_scales": 0.5})
     >>> additions.to_dict()
     {'lora_model_ids': ['style'], 'lora_scales': [0.5]}

@@ -9,8 +9,8 @@ import types
 import pytest
 
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters.diffusion import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS, PipelineAdditions
-from optimum_neuron.exporters.diffusion.additions import load_additions
+from optimum_neuron.sources.pipelines import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS, PipelineAdditions
+from optimum_neuron.sources.pipelines.additions import load_additions
 from tests.tiny_pipelines import components
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 

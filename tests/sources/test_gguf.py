@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError, ValidationError, WeightsError
-from optimum_neuron.exporters import load_source, merge_adapter, quantization
+from optimum_neuron.sources import load_source, merge_adapter, quantization
 from optimum_neuron.weights import GgufFile, GgufSource
 from tests.raising import raises
 from tests.tiny import SMALL, VOCABULARY, save_tiny

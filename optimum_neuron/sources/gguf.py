@@ -168,7 +168,7 @@ def _write(work: Path, path: Path, file: GgufFile) -> None:
 
 
 def _settings(file: GgufFile, architecture: str, *, is_read_here: bool) -> dict[str, Any]:
-    """What `exporters/quantization.py` reads: the forms of the matrices, without those of vocabulary."""
+    """What `sources/quantization.py` reads: the forms of the matrices, without those of vocabulary."""
     matrices = {name: entry for name, entry in file.entries.items() if len(entry.shape) > 1}
     forms = Counter(entry.type_name for name, entry in matrices.items() if name.startswith("blk."))
     head = matrices.get("output.weight") or matrices.get("token_embd.weight")

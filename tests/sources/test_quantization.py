@@ -14,8 +14,9 @@ from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.checking import check_model
 from optimum_neuron.errors import ModelError, WeightsError
-from optimum_neuron.exporters import main_export, quantization
+from optimum_neuron.exporters import main_export
 from optimum_neuron.simulator import estimate
+from optimum_neuron.sources import quantization
 from tests.raising import raises
 from tests.tiny import SHAPES, VOCABULARY, save_tiny, tiny_config
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from optimum_neuron.errors import ConfigError, ModelError, WeightsError
-from optimum_neuron.exporters.diffusion import PipelineAdditions
-from optimum_neuron.exporters.diffusion.adapters import apply_adapters, scale_image_adapters
+from optimum_neuron.sources.pipelines import PipelineAdditions
+from optimum_neuron.sources.pipelines.adapters import apply_adapters, scale_image_adapters
 from tests.tiny_pipelines.adapters import LORA_NAMES, save_ip_adapter, save_lora
 from tests.tiny_pipelines.calls import arguments, drawing
 from tests.tiny_pipelines.table import make_pipeline

@@ -1,0 +1,27 @@
+from .adapters import fuse_loras as fuse_loras
+from .additions import (
+    ADDITION_GROUPS as ADDITION_GROUPS,
+    ADDITION_OPTIONS as ADDITION_OPTIONS,
+    ADDITION_SYNONYMS as ADDITION_SYNONYMS,
+    PipelineAdditions as PipelineAdditions,
+    split_additions as split_additions,
+)
+from .bare import bare_pipeline as bare_pipeline
+from .components import empty_component as empty_component, load_component as load_component
+from .customize import Custom as Custom, customize as customize
+from .index import (
+    FACTS as FACTS,
+    INDEX_FILE as INDEX_FILE,
+    DiffusersConfig as DiffusersConfig,
+    is_exported_pipeline as is_exported_pipeline,
+    is_pipeline as is_pipeline,
+    read_index as read_index,
+)
+from .safety import compiled_models as compiled_models, describe_checker as describe_checker, unchecked as unchecked
+from .stock import (
+    component_sources as component_sources,
+    pipeline_class as pipeline_class,
+    read_additions as read_additions,
+    stock_pipeline as stock_pipeline,
+)
+from .variants import IMAGE_ADAPTERS as IMAGE_ADAPTERS
