@@ -125,7 +125,7 @@ class LoadedProgram:
         host.when_compiled(upgrade)
 
     def take_state(self, beside: State | None = None) -> State:
-        """State tensors for one batch, charged beyond the first set; `beside` another state they share its host code."""
+        """State tensors for one batch, charged beyond the first set; `beside` another, they share its host code."""
         self.require_open()
         try:
             state = self._idle_states.pop()  # not asked first: another thread may take the last one in between

@@ -102,7 +102,7 @@ def readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, 
 
 
 def reference_source(checkpoint: Checkpoint, layout: Layout, quantization: Mapping[str, Any]) -> PublishedSource:
-    """Return the tensors of a checkpoint, with those matrices dequantized by the library that `weights_reader` names."""
+    """Return the tensors of a checkpoint, those matrices dequantized by the library that `weights_reader` names."""
     reader = weights_reader(quantization).value
     if reader == THIS_PACKAGE:
         return PublishedSource(checkpoint, layout)

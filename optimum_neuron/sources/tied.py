@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def untie_own_head(config: Any, folder: Path) -> None:
-    """Set `tie_word_embeddings` to False if the files have both matrices with different numbers, as transformers does."""
+    """Set `tie_word_embeddings` to False if the files have two different matrices, as transformers does."""
     if not getattr(config, "tie_word_embeddings", False) or not any(folder.glob("*.safetensors")):
         return
     checkpoint = Checkpoint.open(folder)
