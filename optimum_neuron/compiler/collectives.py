@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..base.core import TensorSpec
+from .define import define
 from .serialize import make_subprogram
 from .sources import forget_source_at_end, lazy_module
 
@@ -25,54 +26,39 @@ if TYPE_CHECKING:
 
     from .ir import Program, Subprogram
 
-_LIBRARY = torch.library.Library("neuron", "FRAGMENT")
-_LIBRARY.define("rank(int group_size) -> Tensor")
-_LIBRARY.define("all_reduce(Tensor x, int group_size) -> Tensor")
-_LIBRARY.define("all_gather(Tensor x, int dim, int group_size) -> Tensor")
-_LIBRARY.define("reduce_scatter(Tensor x, int dim, int group_size) -> Tensor")
-_LIBRARY.define("send(Tensor x) -> Tensor")
 
-RANK = torch.ops.neuron.rank.default
-"""Number of the core within its group, an int64 scalar."""
-ALL_REDUCE = torch.ops.neuron.all_reduce.default
-"""Sum over the cores; every core has it."""
-ALL_GATHER = torch.ops.neuron.all_gather.default
-"""Parts of all cores joined along a dimension; every core has the whole."""
-REDUCE_SCATTER = torch.ops.neuron.reduce_scatter.default
-"""Sum over the cores, divided among them along a dimension."""
-SEND = torch.ops.neuron.send.default
-"""The tensor in the memory of another stage; the passes that divide a program call it, models do not."""
-EXCHANGES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
-"""Operators at which every core of a group waits for the others."""
-
-
-@torch.library.register_fake("neuron::rank", lib=_LIBRARY)
 def _rank(group_size: int) -> torch.Tensor:
     return torch.empty((), dtype=torch.int64)
 
 
-@torch.library.register_fake("neuron::all_reduce", lib=_LIBRARY)
-def _all_reduce(x: torch.Tensor, group_size: int) -> torch.Tensor:
+def _same(x: torch.Tensor, group_size: int = 1) -> torch.Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.register_fake("neuron::all_gather", lib=_LIBRARY)
 def _all_gather(x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
     shape = list(x.shape)
     shape[dim] *= group_size
     return x.new_empty(shape)
 
 
-@torch.library.register_fake("neuron::reduce_scatter", lib=_LIBRARY)
 def _reduce_scatter(x: torch.Tensor, dim: int, group_size: int) -> torch.Tensor:
     shape = list(x.shape)
     shape[dim] //= group_size
     return x.new_empty(shape)
 
 
-@torch.library.register_fake("neuron::send", lib=_LIBRARY)
-def _send(x: torch.Tensor) -> torch.Tensor:
-    return x.new_empty(x.shape)
+RANK = define("neuron::rank(int group_size) -> Tensor", fake=_rank)
+"""Number of the core within its group, an int64 scalar."""
+ALL_REDUCE = define("neuron::all_reduce(Tensor x, int group_size) -> Tensor", fake=_same)
+"""Sum over the cores; every core has it."""
+ALL_GATHER = define("neuron::all_gather(Tensor x, int dim, int group_size) -> Tensor", fake=_all_gather)
+"""Parts of all cores joined along a dimension; every core has the whole."""
+REDUCE_SCATTER = define("neuron::reduce_scatter(Tensor x, int dim, int group_size) -> Tensor", fake=_reduce_scatter)
+"""Sum over the cores, divided among them along a dimension."""
+SEND = define("neuron::send(Tensor x) -> Tensor", fake=_same)
+"""The tensor in the memory of another stage; the passes that divide a program call it, models do not."""
+EXCHANGES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+"""Operators at which every core of a group waits for the others."""
 
 
 def group_size_of(program: Program) -> int:

@@ -19,19 +19,9 @@ import torch
 from torch.nn import functional as F
 
 from ..weights import dequantize, quantize_rows
-
-_LIBRARY = torch.library.Library("neuron", "FRAGMENT")
-_LIBRARY.define("quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? zero, Tensor? bias) -> Tensor")
-
-_LIBRARY.define("dynamic_quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? bias) -> Tensor")
-
-QUANTIZED_LINEAR = torch.ops.neuron.quantized_linear.default
-"""`x @ dequantized.T + bias` in the dtype of `x`; sums are in float32."""
-DYNAMIC_LINEAR = torch.ops.neuron.dynamic_quantized_linear.default
-"""The same with the rows of `x` quantized as `weights.quantize_rows` does, for a scale for each output."""
+from .define import define
 
 
-@torch.library.register_fake("neuron::quantized_linear", lib=_LIBRARY)
 def _shape(
     x_I: torch.Tensor,
     values: torch.Tensor,
@@ -44,7 +34,6 @@ def _shape(
     return x_I.new_empty((*x_I.shape[:-1], values.shape[0]))
 
 
-@torch.library.impl(_LIBRARY, "quantized_linear", "CPU")
 def _run(
     x_I: torch.Tensor,
     values: torch.Tensor,
@@ -56,7 +45,6 @@ def _run(
     return F.linear(x_I.float(), weight_OI, None if bias is None else bias.float()).to(x_I.dtype)
 
 
-@torch.library.register_fake("neuron::dynamic_quantized_linear", lib=_LIBRARY)
 def _dynamic_shape(
     x_I: torch.Tensor, values: torch.Tensor, scale_O1: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
@@ -64,7 +52,6 @@ def _dynamic_shape(
     return _shape(x_I, values, scale_O1, None, bias)
 
 
-@torch.library.impl(_LIBRARY, "dynamic_quantized_linear", "CPU")
 def _run_dynamic(
     x_I: torch.Tensor, values: torch.Tensor, scale_O1: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
@@ -73,32 +60,14 @@ def _run_dynamic(
     return (result_O if bias is None else result_O + bias.float()).to(x_I.dtype)
 
 
-_LIBRARY.define("pick_experts(Tensor values, Tensor index) -> Tensor")
-PICK_EXPERTS = torch.ops.neuron.pick_experts.default
-"""`values[index]` of stored numbers, which are moved: an 8-bit float needs no arithmetic on the core."""
-
-
-@torch.library.register_fake("neuron::pick_experts", lib=_LIBRARY)
 def _picked_shape(values: torch.Tensor, index_P: torch.Tensor) -> torch.Tensor:
     return values.new_empty((*index_P.shape, *values.shape[1:]))
 
 
-@torch.library.impl(_LIBRARY, "pick_experts", "CPU")
 def _pick(values: torch.Tensor, index_P: torch.Tensor) -> torch.Tensor:
     return values.view(torch.uint8)[index_P].view(values.dtype)
 
 
-_OPERANDS = "Tensor x, Tensor values, Tensor scale, Tensor? zero"
-_LIBRARY.define(f"quantized_experts({_OPERANDS}) -> Tensor")
-_LIBRARY.define(f"quantized_experts_sum({_OPERANDS}) -> Tensor")
-
-QUANTIZED_EXPERTS = torch.ops.neuron.quantized_experts.default
-"""Tokens [N, I] or [E, N, I] by the weight of each expert: [E, N, O] in the dtype of the tokens."""
-QUANTIZED_EXPERTS_SUM = torch.ops.neuron.quantized_experts_sum.default
-"""Tokens [E, N, I] by the weight of each expert, summed over experts: [N, O]."""
-
-
-@torch.library.register_fake("neuron::quantized_experts", lib=_LIBRARY)
 def _experts_shape(
     x: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
 ) -> torch.Tensor:
@@ -107,14 +76,12 @@ def _experts_shape(
     return x.new_empty((num_experts, x.shape[-2], num_outputs))
 
 
-@torch.library.register_fake("neuron::quantized_experts_sum", lib=_LIBRARY)
 def _sum_shape(
     x: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
 ) -> torch.Tensor:
     return x.new_empty((x.shape[-2], values.shape[1]))
 
 
-@torch.library.impl(_LIBRARY, "quantized_experts", "CPU")
 def _run_experts(
     x: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
 ) -> torch.Tensor:
@@ -126,7 +93,6 @@ def _run_experts(
     return out_ENO
 
 
-@torch.library.impl(_LIBRARY, "quantized_experts_sum", "CPU")
 def _run_sum(
     x_ENI: torch.Tensor, values: torch.Tensor, scale_EOG: torch.Tensor, zero: torch.Tensor | None
 ) -> torch.Tensor:
@@ -138,3 +104,31 @@ def _run_sum(
             weight_OI = dequantize(values[expert], scale_EOG[expert], None if zero is None else zero[expert])
             out_NO.index_add_(0, token, F.linear(rows_NI[token].float(), weight_OI))
     return out_NO.to(x_ENI.dtype)
+
+
+QUANTIZED_LINEAR = define(
+    "neuron::quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? zero, Tensor? bias) -> Tensor",
+    fake=_shape,
+    run=_run,
+)
+"""`x @ dequantized.T + bias` in the dtype of `x`; sums are in float32."""
+DYNAMIC_LINEAR = define(
+    "neuron::dynamic_quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? bias) -> Tensor",
+    fake=_dynamic_shape,
+    run=_run_dynamic,
+)
+"""The same with the rows of `x` quantized as `weights.quantize_rows` does, for a scale for each output."""
+PICK_EXPERTS = define("neuron::pick_experts(Tensor values, Tensor index) -> Tensor", fake=_picked_shape, run=_pick)
+"""`values[index]` of stored numbers, which are moved: an 8-bit float needs no arithmetic on the core."""
+QUANTIZED_EXPERTS = define(
+    "neuron::quantized_experts(Tensor x, Tensor values, Tensor scale, Tensor? zero) -> Tensor",
+    fake=_experts_shape,
+    run=_run_experts,
+)
+"""Tokens [N, I] or [E, N, I] by the weight of each expert: [E, N, O] in the dtype of the tokens."""
+QUANTIZED_EXPERTS_SUM = define(
+    "neuron::quantized_experts_sum(Tensor x, Tensor values, Tensor scale, Tensor? zero) -> Tensor",
+    fake=_sum_shape,
+    run=_run_sum,
+)
+"""Tokens [E, N, I] by the weight of each expert, summed over experts: [N, O]."""

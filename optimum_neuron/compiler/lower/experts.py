@@ -25,18 +25,12 @@ from torch import fx
 
 from ...upstream.torch import OpOverload
 from ...weights import dequantize
+from ..define import define
 from ..quantized import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
 from . import onednn, quantized_experts
 from .panels import experts as panels
 
 _ATEN = torch.ops.aten
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define(
-    "experts_linear(Tensor rows, Tensor weight, Tensor expert) -> Tensor",
-    tags=(torch.Tag.flexible_layout,),  # any strides will do, so Inductor copies no weights
-)
-EXPERTS_LINEAR = torch.ops.neuron_host.experts_linear.default
-
 MAX_STREAMED_PAIRS = 2
 """Up to so many rows for each expert on average, the time is that of reading weights, which oneDNN would pack first."""
 
@@ -46,12 +40,10 @@ _PARTS = (_ATEN.slice.Tensor, _ATEN.chunk.default, _ATEN.split.Tensor, _ATEN.spl
 _WHERE = (_ATEN.where.ScalarOther, _ATEN.where.self)
 
 
-@torch.library.register_fake("neuron_host::experts_linear", lib=_LIBRARY)
 def _shape(rows_PI: torch.Tensor, weight_EOI: torch.Tensor, expert_P: torch.Tensor) -> torch.Tensor:
     return rows_PI.new_empty((len(rows_PI), weight_EOI.shape[1]))
 
 
-@torch.library.impl(_LIBRARY, "experts_linear", "CPU")
 def _experts_linear(rows_PI: torch.Tensor, weight_EOI: torch.Tensor, expert_P: torch.Tensor) -> torch.Tensor:
     """Each row by the weight of its expert; compiled code calls the same of `experts.h`.
 
@@ -65,6 +57,14 @@ def _experts_linear(rows_PI: torch.Tensor, weight_EOI: torch.Tensor, expert_P: t
             out_PO[first:end] = onednn.LINEAR(rows_PI[first:end], weight_EOI[expert], None)
         first = end
     return out_PO
+
+
+EXPERTS_LINEAR = define(
+    "neuron_host::experts_linear(Tensor rows, Tensor weight, Tensor expert) -> Tensor",
+    fake=_shape,
+    run=_experts_linear,
+    any_strides=True,
+)
 
 
 def c_functions() -> dict[Any, list[str]]:

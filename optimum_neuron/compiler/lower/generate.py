@@ -44,10 +44,8 @@ _MAX_OPTIONS: dict[str, Any] = {"max_autotune": True, "cpp.enable_grouped_gemm_t
 def inductor_options(level: HostLevel) -> dict[str, Any]:
     """Return Inductor's settings for a level."""
     options = OPTIONS | (_MAX_OPTIONS if level == "inductor-max" else {})
-    functions = experts.c_functions()
-    for kernel in KERNELS:
-        functions |= kernel.c_function
-    options["aot_inductor.custom_ops_to_c_shims"] = functions
+    functions = {kernel.operator: [kernel.declaration] for kernel in KERNELS}
+    options["aot_inductor.custom_ops_to_c_shims"] = functions | experts.c_functions()
     options["cpp.min_chunk_size"] = max(PARALLEL_ELEMENTS // torch.get_num_threads(), 512)
     options["cpp.vec_isa_ok"] = compiler_knows_cpu() or None
     options["cpp.march"] = probe_cpu().march

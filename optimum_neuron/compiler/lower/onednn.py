@@ -15,15 +15,7 @@ from typing import Any
 
 import torch
 
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
-_LIBRARY.define(
-    "convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? other, int[] stride, int[] padding, int[] dilation, "
-    "int groups, bool relu, bool reuse_other) -> Tensor"
-)
-
-LINEAR = torch.ops.neuron_host.linear.default
-CONVOLUTION = torch.ops.neuron_host.convolution.default
+from ..define import define
 
 
 def is_available() -> bool:
@@ -31,19 +23,16 @@ def is_available() -> bool:
     return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)
 
 
-@torch.library.impl(_LIBRARY, "linear", "CompositeExplicitAutograd")
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     from ...upstream.torch import linear_pointwise
 
     return linear_pointwise(x, weight, bias, "none", [], "")
 
 
-@torch.library.register_fake("neuron_host::linear", lib=_LIBRARY)
 def _linear_shape(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
-@torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, other: Any, *options: Any) -> torch.Tensor:
     """`other` is added to the result, and then relu taken, in the kernel that computes it.
 
@@ -66,11 +55,26 @@ def _then(relu: bool, nothing: str | None) -> tuple[str | None, list[Any], str]:
     return ("relu" if relu else nothing, [], "")
 
 
-@torch.library.register_fake("neuron_host::convolution", lib=_LIBRARY)
 def _convolution_shape(x: torch.Tensor, weight: torch.Tensor, bias: Any, _: Any, *options: Any) -> torch.Tensor:
     stride, padding, dilation, groups, *_ = options
     result = torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0, 0], groups)
     return result.contiguous(memory_format=torch.channels_last)
+
+
+_RUNS_ANYWHERE = "CompositeExplicitAutograd"
+LINEAR = define(
+    "neuron_host::linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    fake=_linear_shape,
+    run=_linear,
+    dispatch=_RUNS_ANYWHERE,
+)
+CONVOLUTION = define(
+    "neuron_host::convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? other, int[] stride, int[] padding, "
+    "int[] dilation, int groups, bool relu, bool reuse_other) -> Tensor",
+    fake=_convolution_shape,
+    run=_convolution,
+    dispatch=_RUNS_ANYWHERE,
+)
 
 
 def register_lowerings() -> None:

@@ -11,25 +11,16 @@ V of values.
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..choose import CpuFeatures, probe_cpu
-from ..handles import Handle, Handles, tensors_of
+from ..choose import CpuFeatures
 from ..kernel import TARGET_FLAGS, HostKernel
 
 MIN_QUERIES = 4
 """From this many queries on it is the faster one: packing keys and values then takes less than it gains."""
-
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define(
-    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool is_causal, float scale) -> Tensor",
-    tags=(torch.Tag.flexible_layout,),  # any strides will do, so Inductor copies nothing
-)
-ATTENTION = torch.ops.neuron_host.attention.default
 
 
 def is_supported(features: CpuFeatures) -> bool:
@@ -91,7 +82,6 @@ def attend(
     return ATTENTION(query_BNTH, key_BKSH, value_BKSV, attn_mask, is_causal, scale)
 
 
-@torch.library.register_fake("neuron_host::attention", lib=_LIBRARY)
 def _shape(
     query_BNTH: torch.Tensor, key_BKSH: torch.Tensor, value_BKSV: torch.Tensor, mask: torch.Tensor | None, *_: Any
 ) -> torch.Tensor:
@@ -108,27 +98,14 @@ def _shape(
     return query_BNTH.new_empty((batch, num_queries, num_heads, value_BKSV.shape[-1])).transpose(1, 2)
 
 
-@torch.library.impl(_LIBRARY, "attention", "CPU")
-def _run(*arguments: Any) -> torch.Tensor:
-    _shape(*arguments)
-    *tensors, is_causal, scale = arguments
-    handles = Handles([tensor for tensor in tensors if tensor is not None])
-    mask_handle = ctypes.byref(Handle(handles.array[3])) if len(handles.array) == 4 else None
-    result = Handle()
-    status = KERNEL.load(probe_cpu().isa)(*handles.array[:3], mask_handle, is_causal, scale, ctypes.byref(result))
-    if status:
-        raise MemoryError("attention found no memory")
-    return tensors_of([result.value])[0]
-
-
 KERNEL = HostKernel(
+    schema="neuron_host::attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool is_causal, float scale) "
+    "-> Tensor",
     title="attention on the host",
-    operator=ATTENTION,
-    arguments=(
-        *("AtenTensorHandle query", "AtenTensorHandle key", "AtenTensorHandle value", "AtenTensorHandle* mask"),
-        *("int32_t is_causal", "double scale", "AtenTensorHandle* result"),
-    ),
     source=Path(__file__).with_name("attention.cpp"),
+    shape=_shape,
     is_in=is_in,
+    any_strides=True,
 )
 """The kernel."""
+ATTENTION = KERNEL.operator

@@ -15,7 +15,6 @@ of a block, M blocks in a row's table, S = M * P slots of a row.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..choose import CpuFeatures, probe_cpu
-from ..handles import Handle, Handles, tensors_of
+from ..choose import CpuFeatures
 from ..kernel import TARGET_FLAGS, HostKernel
 
 MAX_QUERIES = 8
@@ -32,13 +30,6 @@ MAX_QUERIES = 8
 
 _ATEN = torch.ops.aten
 _NARROW = (torch.int8, torch.float8_e4m3fn)
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define(
-    "block_attention(Tensor query, Tensor key, Tensor value, Tensor? key_scale, Tensor? value_scale, Tensor? table, "
-    "Tensor mask, float scale) -> Tensor",
-    tags=(torch.Tag.flexible_layout,),  # any strides will do, so Inductor copies nothing
-)
-ATTENTION = torch.ops.neuron_host.block_attention.default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,7 +150,6 @@ def attend(
     return mixed.to(query_BNTH.dtype)
 
 
-@torch.library.register_fake("neuron_host::block_attention", lib=_LIBRARY)
 def _shape(
     query_BNTH: torch.Tensor,
     key_AKPH: torch.Tensor,
@@ -183,21 +173,6 @@ def _shape(
     return query_BNTH.new_empty((num_rows, num_queries, num_heads, value_AKPV.shape[-1])).transpose(1, 2)
 
 
-@torch.library.impl(_LIBRARY, "block_attention", "CPU")
-def _run(*arguments: Any) -> torch.Tensor:
-    _shape(*arguments)
-    *tensors, scale = arguments
-    owner = Handles([tensor for tensor in tensors if tensor is not None])
-    handles = iter(owner.array)
-    passed = [None if tensor is None else Handle(next(handles)) for tensor in tensors]
-    optional = [handle and ctypes.byref(handle) for handle in passed[3:6]]
-    result = Handle()
-    function = KERNEL.load(probe_cpu().isa)
-    if function(*passed[:3], *optional, passed[6], scale, ctypes.byref(result)):
-        raise MemoryError("attention found no memory")
-    return tensors_of([result.value])[0]
-
-
 def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
     """Return whether host code of a body may call the kernel."""
     calls = body.graph.find_nodes(op="call_function", target=_ATEN.scaled_dot_product_attention.default)
@@ -207,14 +182,13 @@ def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
 
 
 KERNEL = HostKernel(
+    schema="neuron_host::block_attention(Tensor query, Tensor key, Tensor value, Tensor? key_scale, "
+    "Tensor? value_scale, Tensor? table, Tensor mask, float scale) -> Tensor",
     title="attention to a cache on the host",
-    operator=ATTENTION,
-    arguments=(
-        *("AtenTensorHandle query", "AtenTensorHandle key", "AtenTensorHandle value"),
-        *("AtenTensorHandle* key_scale", "AtenTensorHandle* value_scale", "AtenTensorHandle* table"),
-        *("AtenTensorHandle mask", "double scale", "AtenTensorHandle* result"),
-    ),
     source=Path(__file__).with_name("block_attention.cpp"),
+    shape=_shape,
     is_in=is_in,
+    any_strides=True,
 )
 """The kernel."""
+ATTENTION = KERNEL.operator

@@ -8,21 +8,15 @@ multiplies, or takes as long as for many rows; `few_rows.cpp` converts it in reg
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import torch
 
-from ..choose import CpuFeatures, max_streamed_rows, probe_cpu
-from ..handles import Handle, Handles, tensors_of
+from ..choose import CpuFeatures, max_streamed_rows
 from ..kernel import TARGET_FLAGS, HostKernel
 
 MAX_FEW_ROWS, MAX_ROWS_BESIDE_DOTS = 16, 8
 """Up to this many rows it is faster than oneDNN; the second where oneDNN multiplies bfloat16 numbers as they are."""
-
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define("few_rows(Tensor x, Tensor weight) -> Tensor")
-LINEAR = torch.ops.neuron_host.few_rows.default
 
 
 def is_faster(features: CpuFeatures, x: torch.Tensor, weight_OI: torch.Tensor) -> bool:
@@ -50,27 +44,17 @@ def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
     return any(is_faster(features, *(node.args[i].meta["val"] for i in (0, 1))) for node in products)
 
 
-@torch.library.register_fake("neuron_host::few_rows", lib=_LIBRARY)
 def _shape(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
     torch._check(x.dtype == torch.float32 and x.shape[-1] == weight_OI.shape[1])
     return x.new_empty((*x.shape[:-1], weight_OI.shape[0]))
 
 
-@torch.library.impl(_LIBRARY, "few_rows", "CPU")
-def _run(x: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
-    _shape(x, weight_OI)
-    owner = Handles([x.contiguous(), weight_OI])
-    result = Handle()
-    if KERNEL.load(probe_cpu().isa)(*owner.array[:2], ctypes.byref(result)):
-        raise MemoryError("a product of a few rows found no memory")
-    return tensors_of([result.value])[0]
-
-
 KERNEL = HostKernel(
+    schema="neuron_host::few_rows(Tensor x, Tensor weight) -> Tensor",
     title="products of a few rows on the host",
-    operator=LINEAR,
-    arguments=("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* result"),
     source=Path(__file__).with_name("few_rows.cpp"),
+    shape=_shape,
     is_in=is_in,
 )
 """The kernel."""
+LINEAR = KERNEL.operator

@@ -14,7 +14,6 @@ Shape legend: O outputs, I inputs.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,17 +22,12 @@ from torch import fx
 
 from ....weights import empty as empty_pages
 from ..choose import CpuFeatures, compiler_knows_cpu, probe_cpu
-from ..handles import Handle, Handles, tensors_of
 from ..kernel import HostKernel
 
 PANEL = 16
 """Outputs of a panel."""
 MAX_SUMS_BYTES = 30 * 1024**2
 """Of float32 sums that are rounded afterwards: the C library takes blocks of 32 MiB from the system each time."""
-
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define("panel_linear(Tensor x, Tensor weight) -> Tensor")
-LINEAR = torch.ops.neuron_host.panel_linear.default
 
 
 def is_supported(features: CpuFeatures) -> bool:
@@ -113,20 +107,9 @@ def _write_panels(weight_OI: torch.Tensor, to: torch.Tensor) -> None:
         part.view(source.shape[0], num_inputs // 2, source.shape[1]).copy_(source.transpose(1, 2))
 
 
-@torch.library.register_fake("neuron_host::panel_linear", lib=_LIBRARY)
 def _shape(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     torch._check(x.dtype == weight.dtype == torch.bfloat16 and x.shape[-1] == weight.shape[1])
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=torch.float32)
-
-
-@torch.library.impl(_LIBRARY, "panel_linear", "CPU")
-def _run(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    _shape(x, weight)
-    owner = Handles([x.contiguous(), weight])
-    result = Handle()
-    if KERNEL.load(probe_cpu().isa)(*owner.array[:2], ctypes.byref(result)):
-        raise MemoryError("a product with a weight in panels found no memory")
-    return tensors_of([result.value])[0]
 
 
 def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
@@ -135,11 +118,12 @@ def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
 
 
 KERNEL = HostKernel(
+    schema="neuron_host::panel_linear(Tensor x, Tensor weight) -> Tensor",
     title="products with weights in panels on the host",
-    operator=LINEAR,
-    arguments=("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* result"),
     source=Path(__file__).with_name("panels.cpp"),
+    shape=_shape,
     is_in=is_in,
     flags=compiler_flags(probe_cpu()),
 )
 """The kernel."""
+LINEAR = KERNEL.operator

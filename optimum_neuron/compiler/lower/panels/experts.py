@@ -10,20 +10,14 @@ Shape legend: E experts, P rows, N tokens, O outputs, I inputs.
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import torch
 from torch import fx
 
 from ..choose import probe_cpu
-from ..handles import Handle, Handles, tensors_of
 from ..kernel import HostKernel
 from . import LINEAR, compiler_flags, rows_in_parts
-
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define("panel_experts(Tensor rows, Tensor weight, Tensor expert) -> Tensor")
-EXPERTS = torch.ops.neuron_host.panel_experts.default
 
 
 def multiply(rows_PI: torch.Tensor, weight_EOI: torch.Tensor, expert_P: torch.Tensor) -> torch.Tensor:
@@ -56,21 +50,10 @@ def sum_of_all(x_ENI: torch.Tensor, weight_EOI: torch.Tensor) -> torch.Tensor:
     return total.bfloat16()
 
 
-@torch.library.register_fake("neuron_host::panel_experts", lib=_LIBRARY)
 def _shape(rows_PI: torch.Tensor, weight_EOI: torch.Tensor, expert_P: torch.Tensor) -> torch.Tensor:
     torch._check(rows_PI.dtype == weight_EOI.dtype == torch.bfloat16 and expert_P.dtype == torch.int64)
     torch._check(rows_PI.shape[1] == weight_EOI.shape[2] and expert_P.shape == rows_PI.shape[:1])
     return rows_PI.new_empty((len(rows_PI), weight_EOI.shape[1]), dtype=torch.float32)
-
-
-@torch.library.impl(_LIBRARY, "panel_experts", "CPU")
-def _run(rows_PI: torch.Tensor, weight_EOI: torch.Tensor, expert_P: torch.Tensor) -> torch.Tensor:
-    _shape(rows_PI, weight_EOI, expert_P)
-    owner = Handles([rows_PI.contiguous(), weight_EOI, expert_P.contiguous()])
-    result = Handle()
-    if KERNEL.load(probe_cpu().isa)(*owner.array[:3], ctypes.byref(result)):
-        raise MemoryError("a product with experts in panels found no memory")
-    return tensors_of([result.value])[0]
 
 
 def is_in(body: fx.GraphModule, features: object) -> bool:
@@ -79,16 +62,12 @@ def is_in(body: fx.GraphModule, features: object) -> bool:
 
 
 KERNEL = HostKernel(
+    schema="neuron_host::panel_experts(Tensor rows, Tensor weight, Tensor expert) -> Tensor",
     title="products with experts in panels on the host",
-    operator=EXPERTS,
-    arguments=(
-        "AtenTensorHandle rows",
-        "AtenTensorHandle weight",
-        "AtenTensorHandle expert",
-        "AtenTensorHandle* result",
-    ),
     source=Path(__file__).with_name("experts.cpp"),
+    shape=_shape,
     is_in=is_in,
     flags=compiler_flags(probe_cpu()),
 )
 """The kernel."""
+EXPERTS = KERNEL.operator

@@ -10,7 +10,6 @@ Shape legend: I inputs, O outputs, G groups of inputs.
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import torch
@@ -19,7 +18,6 @@ from ....weights import dequantize, quantize_rows
 from ...quantized import DYNAMIC_LINEAR, QUANTIZED_LINEAR
 from .. import onednn
 from ..choose import CpuFeatures, probe_cpu
-from ..handles import Handle, Handles, tensors_of
 from ..kernel import HostKernel
 
 MAX_ROWS = 16
@@ -28,10 +26,6 @@ inputs and 8,192 outputs took 0.3 of that on one core with VNNI, 16 rows 0.45; o
 
 _VNNI_FLAGS = ("-mavx512vnni",)
 """More flags of the compiler where the CPU multiplies 8- and 16-bit integers."""
-
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define("quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? zero, Tensor? bias) -> Tensor")
-STREAMED = torch.ops.neuron_host.quantized_linear.default
 
 
 def is_in(body: torch.fx.GraphModule, features: CpuFeatures) -> bool:
@@ -77,7 +71,6 @@ def _num_rows(x_I: torch.Tensor) -> int:
     return x_I.numel() // x_I.shape[-1]
 
 
-@torch.library.register_fake("neuron_host::quantized_linear", lib=_LIBRARY)
 def _shape(
     x_I: torch.Tensor,
     values: torch.Tensor,
@@ -89,28 +82,13 @@ def _shape(
     return x_I.new_empty((*x_I.shape[:-1], values.shape[0]))
 
 
-@torch.library.impl(_LIBRARY, "quantized_linear", "CPU")
-def _run(*tensors: torch.Tensor | None) -> torch.Tensor:
-    _shape(*tensors)
-    owner = Handles([tensor for tensor in tensors if tensor is not None])
-    handles = iter(owner.array)
-    x, values, scale = (next(handles) for _ in range(3))
-    zero, bias = (None if tensor is None else ctypes.byref(Handle(next(handles))) for tensor in tensors[3:])
-    result = Handle()
-    if KERNEL.load(probe_cpu().isa)(x, values, scale, zero, bias, ctypes.byref(result)):
-        raise MemoryError("a product with a quantized weight found no memory")
-    return tensors_of([result.value])[0]
-
-
 KERNEL = HostKernel(
+    schema="neuron_host::quantized_linear(Tensor x, Tensor values, Tensor scale, Tensor? zero, Tensor? bias) -> Tensor",
     title="products with quantized weights on the host",
-    operator=STREAMED,
-    arguments=(
-        *("AtenTensorHandle x", "AtenTensorHandle values", "AtenTensorHandle scale", "AtenTensorHandle* zero"),
-        *("AtenTensorHandle* bias", "AtenTensorHandle* result"),
-    ),
     source=Path(__file__).with_name("quantized.cpp"),
+    shape=_shape,
     is_in=is_in,
     flags=_VNNI_FLAGS if "vnni" in probe_cpu().extensions else (),
 )
 """The kernel."""
+STREAMED = KERNEL.operator

@@ -13,7 +13,6 @@ Shape legend: O outputs, C inputs, H and W the filter's height and width.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..choose import CpuFeatures, probe_cpu
-from ..handles import Handle, Handles, tensors_of
+from ..choose import CpuFeatures
 from ..kernel import TARGET_FLAGS, HostKernel
 
 CHUNK = 64
@@ -33,10 +31,6 @@ _INPUTS = 16
 # Products of vectors for a pair of a channel and a vector of outputs: measured, with the time of other work in them.
 _OF_TILE, _OF_PATCH, _OF_FILTER = 43, 300, 200
 _OF_PIXEL = {True: 4.7, False: 9.3}  # of oneDNN, with and without dot products of 16-bit operands
-
-_LIBRARY = torch.library.Library("neuron_host", "FRAGMENT")
-_LIBRARY.define("winograd(Tensor x, Tensor weight, Tensor? bias, Tensor? other, int padding, bool relu) -> Tensor")
-CONVOLUTION = torch.ops.neuron_host.winograd.default
 
 
 def is_faster(features: CpuFeatures, x: torch.Tensor, weight_OCHW: torch.Tensor, where: tuple[Any, ...]) -> bool:
@@ -85,7 +79,6 @@ def convolve(
     return CONVOLUTION(x, weight, bias, other, padding[0], relu)
 
 
-@torch.library.register_fake("neuron_host::winograd", lib=_LIBRARY)
 def _shape(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, other: torch.Tensor | None, padding: int, _: bool
 ) -> torch.Tensor:
@@ -96,20 +89,6 @@ def _shape(
     for image in (x, other):
         torch._check(image is None or image.is_contiguous(memory_format=torch.channels_last))
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-
-
-@torch.library.impl(_LIBRARY, "winograd", "CPU")
-def _run(*arguments: Any) -> torch.Tensor:
-    _shape(*arguments)
-    *tensors, padding, relu = arguments
-    owner = Handles([tensor for tensor in tensors if tensor is not None])
-    handles = iter(owner.array)
-    x, weight, *optional = (None if tensor is None else Handle(next(handles)) for tensor in tensors)
-    addends = [handle and ctypes.byref(handle) for handle in optional]
-    result = Handle()
-    if KERNEL.load(probe_cpu().isa)(x, weight, *addends, padding, relu, ctypes.byref(result)):
-        raise MemoryError("a convolution found no memory")
-    return tensors_of([result.value])[0]
 
 
 def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
@@ -123,13 +102,12 @@ def is_in(body: fx.GraphModule, features: CpuFeatures) -> bool:
 
 
 KERNEL = HostKernel(
+    schema="neuron_host::winograd(Tensor x, Tensor weight, Tensor? bias, Tensor? other, int padding, bool relu) "
+    "-> Tensor",
     title="convolutions of 3x3 filters on the host",
-    operator=CONVOLUTION,
-    arguments=(
-        *("AtenTensorHandle x", "AtenTensorHandle weight", "AtenTensorHandle* bias", "AtenTensorHandle* other"),
-        *("int64_t padding", "int32_t relu", "AtenTensorHandle* result"),
-    ),
     source=Path(__file__).with_name("winograd.cpp"),
+    shape=_shape,
     is_in=is_in,
 )
 """The kernel."""
+CONVOLUTION = KERNEL.operator
