@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 _TIME_UNITS = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
 """Shortest span that is written in a unit, the length of the unit in seconds, and its name."""
@@ -60,3 +61,28 @@ def first_line(error: Exception) -> str:
     """Return the class of an error and the first line of its message, which is long where it comes from a library."""
     line, _, _ = str(error).strip().partition("\n")
     return f"{type(error).__name__}: {line}"
+
+
+def aligned(lines: Sequence[Sequence[str]], *, separator: str = "  ", right: bool = False) -> list[str]:
+    """Return lines of cells with their columns under each other; `right` aligns all but the first to the right.
+
+    >>> aligned([["core", "model"], ["0", "bert"]])
+    ['core  model', '0     bert']
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    others = str.rjust if right else str.ljust
+    return [separator.join([line[0].ljust(widths[0]), *map(others, line[1:], widths[1:])]).rstrip() for line in lines]
+
+
+def memory_table(sizes: Mapping[str, int], available_bytes: int) -> str:
+    """Return a text table of bytes by category, their sum, and what is available, with shares of that.
+
+    >>> print(memory_table({"weights": 2**30}, 2**34))
+      weights        1.000 GiB    6.2%
+      total          1.000 GiB    6.2%
+      available     16.000 GiB  100.0%
+    """
+    rows = {**sizes, "total": sum(sizes.values()), "available": available_bytes}
+    width = max(10, *map(len, rows))
+    lines = (f"{name:<{width}} {size / 2**30:9.3f} GiB {size / available_bytes:7.1%}" for name, size in rows.items())
+    return "\n".join(f"  {line}" for line in lines)

@@ -11,6 +11,7 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
+from ..base.wording import memory_table
 from .aliasing import base_of, shares_memory
 from .ir import Graph, Program, Subprogram
 from .passes import stage_programs
@@ -51,8 +52,7 @@ class MemoryNeed:
             print(MemoryNeed(weights=2 * 1024**3, kv_cache=0, scratch=0).table(16 * 1024**3))
             ```
         """
-        rows = [*dataclasses.asdict(self).items(), ("total", self.total), ("available", available)]
-        return "\n".join(f"  {name:<10} {size / 1024**3:9.3f} GiB {size / available:7.1%}" for name, size in rows)
+        return memory_table(dataclasses.asdict(self), available)
 
 
 def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:

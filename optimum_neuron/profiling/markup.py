@@ -1,7 +1,7 @@
-"""Pieces of HTML: tables, chips, names that may break, times and sizes for people.
+"""Pieces of HTML: tables, chips, names that may break, and times for people.
 
->>> in_time(1234.5), in_size(3 * 2**20)
-('1.234 ms', '3.0 MiB')
+>>> in_time(1234.5)
+'1.23 ms'
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable
+
+from ..base.wording import time_span
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]], *, identifier: str = "") -> str:
@@ -42,15 +44,4 @@ def sorted_by(value: float, shown: str) -> str:
 
 def in_time(time_us: float) -> str:
     """A time in its largest unit."""
-    for unit, length_us in (("s", 1e6), ("ms", 1e3)):
-        if time_us >= length_us:
-            return f"{time_us / length_us:.4g} {unit}"
-    return f"{time_us:.3g} us"
-
-
-def in_size(size_bytes: float) -> str:
-    """Bytes with a binary unit."""
-    for unit, power in (("GiB", 30), ("MiB", 20)):
-        if size_bytes >= 2**power:
-            return f"{size_bytes / 2**power:.1f} {unit}"
-    return f"{size_bytes / 2**10:.1f} KiB"
+    return time_span(time_us / 1e6)

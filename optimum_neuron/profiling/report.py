@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
+from ..base import wording
 from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
 from .graph import GraphProfile
 from .kernels import KernelProfile
-from .markup import breakable, chip, in_size, in_time, sorted_by, table
+from .markup import breakable, chip, in_time, sorted_by, table
 from .operators import ENGINES
 from .profile import Profile
 from .table import LAUNCH, Row
@@ -225,10 +226,10 @@ def _core_table(profile: Profile) -> str:
         for core in profile.cores:
             of = capacity[core.instance]
             bars = "".join(
-                f'<i class="m-{name}" style="width:{size / of:.3%}" data-tip="{name}: {in_size(size)}"></i>'
+                f'<i class="m-{name}" style="width:{size / of:.3%}" data-tip="{name}: {wording.size(size)}"></i>'
                 for name, size in core.hbm_bytes.items()
             )
-            sizes = ", ".join(f"{name} {in_size(size)}" for name, size in core.hbm_bytes.items())
+            sizes = ", ".join(f"{name} {wording.size(size)}" for name, size in core.hbm_bytes.items())
             used = sum(core.hbm_bytes.values())
             yield (
                 f"{html.escape(core.instance)} NC {core.core_id}",
@@ -236,7 +237,7 @@ def _core_table(profile: Profile) -> str:
                 str(core.num_calls),
                 in_time(core.busy_us),
                 f'<span class="memory">{bars}</span><span class="dim">{sizes}</span>',
-                f"{in_size(used)} ({used / of:.1%})",
+                f"{wording.size(used)} ({used / of:.1%})",
             )
 
     keys = "".join(f'<span class="key"><i class="m-{name}"></i>{name}</span>' for name in profile.cores[0].hbm_bytes)

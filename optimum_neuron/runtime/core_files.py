@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import env
+from ..base.wording import aligned
 from ..errors import ConfigError, CoreBusyError
 from ..files.atomic import write_bytes
 from ..files.plain_json import parse_json
@@ -125,8 +126,7 @@ def table(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return "\n".join(f"  {line}" for line in aligned(lines))
 
 
 def _lock_path(folder: Path, core_id: int) -> Path:

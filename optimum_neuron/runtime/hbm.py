@@ -23,6 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 
+from ..base.wording import aligned
 from ..compiler import MICROCODE_BYTES
 from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import TARGETS, InstanceSpec, Target
@@ -184,10 +185,8 @@ class HbmLedger:
         lines = [["", "total", *(category.runtime_name for category in CATEGORIES.values())]]
         lines += [[name, size_text(_total(part)), *map(size_text, _by_category(part).values())] for name, part in rows]
         lines.append(["available", size_text(self.capacity_bytes - _total(entries)), *("" for _ in CATEGORIES)])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        body = [" | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
         title = f"HBM of core {self.core_id} of {self.target.name}, {size_text(self.capacity_bytes)}, simulated:"
-        return "\n".join([title, *map(str.rstrip, body)])
+        return "\n".join([title, *aligned(lines, separator=" | ", right=True)])
 
     def _all(self) -> list[_Entry]:
         return [*list(self._entries.values()), *(meter.entry() for meter in list(self._meters.values()))]

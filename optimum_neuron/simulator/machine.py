@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base.core import Choice
-from ..base.wording import counted
+from ..base.wording import counted, memory_table
 from ..errors import ConfigError, DeviceMemoryError
 from ..hardware import (
     InstanceSpec,
@@ -177,9 +177,7 @@ def does_not_fit(
 ) -> DeviceMemoryError:
     """Return the error for a core that is too small, with the memory by category."""
     total, available = sum(memory.values()), machine.hbm_bytes_per_core
-    sizes = {**memory, "total": total}
-    width = max(map(len, sizes))
-    table = "\n".join(f"  {category:<{width}} {size / 2**30:9.3f} GiB" for category, size in sizes.items())
+    table = memory_table(memory, available)
     message = f"{what} needs {total / 2**30:.2f} of {available / 2**30:.0f} GiB of each core:\n{table}"
     return DeviceMemoryError(message, hint=hint, hbm_bytes=dict(memory), available=available, **details)
 

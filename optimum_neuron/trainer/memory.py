@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..base.wording import memory_table
 from ..distributed import narrow
 from ..errors import DeviceMemoryError
 
@@ -41,11 +42,6 @@ class TrainingMemory:
     def total(self) -> int:
         """Bytes of all together."""
         return self.gradients + self.optimizer_states + self.master_weights
-
-    def table(self, available_bytes: int) -> str:
-        """Return a table of the needed and the available bytes."""
-        rows = {**dataclasses.asdict(self), "total": self.total, "available": available_bytes}
-        return "\n".join(f"{name.replace('_', ' '):<17} {size / 2**30:>9.3f}GB" for name, size in rows.items())
 
 
 def training_memory(
@@ -114,16 +110,16 @@ def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, mome
     }
     fitting = [name for name, memory in changes.items() if memory.total <= available and memory != needed]
     num_parameters = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    missing_bytes = needed.total - available
+    missing_bytes, needed_bytes = needed.total - available, dataclasses.asdict(needed)
     raise DeviceMemoryError(
         f"Training {num_parameters:,} parameters with {optimizer.__name__} needs {missing_bytes / 2**30:.3f}GB more "
-        f"than is available on {device}, before any activation. Memory needed, simulated:\n{needed.table(available)}\n"
-        f"{torch.neuron.memory_summary(device)}",
+        f"than is available on {device}, before any activation. Memory needed, simulated:\n"
+        f"{memory_table(needed_bytes, available)}\n{torch.neuron.memory_summary(device)}",
         hint=f"Pass {' or '.join([*fitting, 'peft_config=LoraConfig(...), which trains few parameters'])}.",
         num_parameters=num_parameters,
         optimizer=optimizer.__name__,
         choices=[*fitting, "peft_config"],
-        needed_bytes=dataclasses.asdict(needed),
+        needed_bytes=needed_bytes,
         available_bytes=available,
         simulated=True,
     )

@@ -74,7 +74,7 @@ def fetch_local(storage: LocalStorage, name: str, key: str) -> FetchResult:
     path = storage.root / name / NEFF_NAME
     if problem := neff_problem(path, entry.marker):
         return FetchResult(path=None, reason=problem)
-    return FetchResult(path=path, reason=f"compiled {age_text(entry.marker)} ago", marker=entry.marker)
+    return FetchResult(path=path, reason=f"compiled {entry.marker.age} ago", marker=entry.marker)
 
 
 def fetch_remote(
@@ -95,7 +95,7 @@ def fetch_remote(
         if problem := neff_problem(right.folder / NEFF_NAME, entry.marker):
             return FetchResult(path=None, reason=problem)
         publish(spool.root, name, right.folder)
-    reason = f"compiled {age_text(entry.marker)} ago, downloaded"
+    reason = f"compiled {entry.marker.age} ago, downloaded"
     return FetchResult(path=spool.root / name / NEFF_NAME, reason=reason, marker=entry.marker)
 
 
@@ -131,15 +131,6 @@ def share(spool: LocalStorage, storage: RemoteStorage, name: str) -> None:
 def entry_files(place: LocalStorage, name: str) -> dict[str, Path]:
     """Files of an entry by their path in any storage, in the order of transfer."""
     return {f"{name}/{file}": place.root / name / file for file in _FILES}
-
-
-def age_text(marker: Marker) -> str:
-    """Age of an entry in its largest unit."""
-    age_s = max(0.0, time.time() - marker.created_unix_s)
-    for unit, seconds in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if age_s >= 2 * seconds:
-            return f"{age_s / seconds:.0f} {unit}"
-    return f"{age_s:.0f} s"
 
 
 def _compile(right: Claim, key: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...base.wording import duration
 from ...errors import ArtifactError, ConfigError
 from ...files.plain_json import parse_json
 from ..canonical import canonical_json
@@ -39,6 +41,11 @@ class Marker:
     """Size of `model.neff`."""
     created_unix_s: int
     """When it was compiled."""
+
+    @property
+    def age(self) -> str:
+        """How long ago that was, in the largest unit."""
+        return duration(max(0.0, time.time() - self.created_unix_s))
 
     def to_json(self) -> bytes:
         """The file's bytes."""

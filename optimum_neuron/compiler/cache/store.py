@@ -16,7 +16,6 @@ from ...base import env
 from ...base.core import Choice, Rejected
 from .. import tally
 from . import report
-from .build import age_text
 from .entries import Entry
 from .explain import describe, nearest_entries
 from .keys import entry_key, entry_name
@@ -157,7 +156,7 @@ class CompileCache:
         name = entry_name(fields)
         entry = self._tiers.usable(name, entry_key(fields))
         if isinstance(entry, Entry) and entry.marker is not None:
-            return Choice(value=name, reason=f"hit: compiled {age_text(entry.marker)} ago")
+            return Choice(value=name, reason=f"hit: compiled {entry.marker.age} ago")
         text, rejected = self._nearest(name, fields)
         return Choice(value=None, reason=f"miss: {entry}; {text}", rejected=rejected)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import CpuFeatures, attention, probe_compiler, probe_cpu
+from optimum_neuron.compiler.lower import CpuFeatures, attention, kernel, probe_compiler, probe_cpu
 from optimum_neuron.compiler.lower.attention import attend, is_faster
 from optimum_neuron.compiler.lower.generate import generate
 from optimum_neuron.compiler.serialize import body_to_dict
@@ -27,7 +27,7 @@ def isa(request, monkeypatch):
     if request.param not in EXTENSIONS[: EXTENSIONS.index(probe_cpu().isa) + 1]:
         pytest.skip("not on this CPU")
     features = dataclasses.replace(probe_cpu(), isa=request.param)
-    monkeypatch.setattr(attention, "probe_cpu", lambda: features)
+    monkeypatch.setattr(kernel, "probe_cpu", lambda: features)
     return request.param
 
 
