@@ -129,6 +129,15 @@ def test_files_of_the_device_import_in_one_direction():
     TopologicalSorter({name: others & inside.keys() for name, others in inside.items()}).prepare()
 
 
+def test_programs_without_kernels_load_no_kernel_language():
+    graph = import_graph(ROOT, "optimum_neuron")
+    reached = {name for name in graph if name.startswith(("optimum_neuron.compiler.", "optimum_neuron.runtime."))}
+    while more := {other for name in reached for other in graph[name]} - reached:
+        reached |= more
+    assert "optimum_neuron.nki" in reached, "looked up by name, for graphs that launch a kernel"
+    assert {name for name in reached if name.startswith("optimum_neuron.nki.")} == set()
+
+
 def test_check_detects_cycle(tmp_path):
     folder = tmp_path / "toy"
     (folder / "inner").mkdir(parents=True)

@@ -13,8 +13,7 @@ from typing import Any
 
 from ..base.core import AutoCast, AutoCastType, Choice
 from ..errors import CaptureError
-from ..hardware import Target
-from ..nki import kernels_for
+from ..hardware import Target, kernels_for
 from .capture import Captured
 from .ir import Program
 from .passes import (

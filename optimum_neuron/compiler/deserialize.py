@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from .. import nki
 from ..errors import ArtifactError
 from .sources import lazy_module
 
@@ -79,6 +80,9 @@ def _op_from_name(name: str) -> Any:
     if namespace in _NAMESPACES and packet.isidentifier() and overload.isidentifier():
         if namespace == "neuron":
             from . import collectives, kernels, quantized  # noqa: F401  (they register them)
+
+            if name == kernels.KERNEL:
+                return nki.NKI_KERNEL
         target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
         if isinstance(target, OpOverload):
             return target

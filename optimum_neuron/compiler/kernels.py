@@ -8,35 +8,44 @@ before it was checked against the rules of its target. This module does not know
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from .. import nki
 from ..errors import ArtifactError, KernelError
 from ..hardware import resolve_target
-from ..nki import NKI_KERNEL, WRITTEN_OUT, add_stream, stream_of, streams
 from .ir import Program
 from .neff import Neff
 from .sources import forget_source_at_end
 
 FOLDER = "kernels"
 """Members of a NEFF that are kernels."""
+KERNEL = "neuron.nki_kernel.default"
+"""Operator of a kernel; `nki` defines it, and is imported for graphs that have one."""
+
+
+def is_kernel(node: fx.Node) -> bool:
+    """Return whether a node launches a kernel."""
+    return node.op == "call_function" and str(node.target) == KERNEL
 
 
 def write_out(module: fx.GraphModule) -> None:
     """Replace operators of `nki_op` by the kernels and the operators of ATen that they are made of, in place."""
+    if f"{nki.__name__}.custom_ops" not in sys.modules:
+        return  # nobody has defined one
     graph = module.graph
     for node in list(graph.nodes):
-        if node.target in WRITTEN_OUT:
-            _write_out(graph, node)
+        if node.target in nki.WRITTEN_OUT:
+            _write_out(graph, node, nki.WRITTEN_OUT[node.target])
     graph.lint()
 
 
-def _write_out(graph: fx.Graph, node: fx.Node) -> None:
-    function = WRITTEN_OUT[node.target]
+def _write_out(graph: fx.Graph, node: fx.Node, function: Callable[..., Any]) -> None:
     sources = node.all_input_nodes
     places = {source: place for place, source in enumerate(sources)}
 
@@ -64,8 +73,7 @@ def _write_out(graph: fx.Graph, node: fx.Node) -> None:
 
 def kernels_in(module: fx.GraphModule) -> list[str]:
     """Return the keys of the kernels that a graph calls, in order."""
-    calls = module.graph.find_nodes(op="call_function", target=NKI_KERNEL)
-    return list(dict.fromkeys(str(node.args[1]) for node in calls))
+    return list(dict.fromkeys(str(node.args[1]) for node in module.graph.nodes if is_kernel(node)))
 
 
 def kernels_of(program: Program) -> list[str]:
@@ -77,10 +85,10 @@ def members_of(keys: Iterable[str]) -> dict[str, bytes]:
     """Return the members of a NEFF that hold kernels."""
     from safetensors.torch import save
 
-    members = {}
+    members: dict[str, bytes] = {}
     for key in keys:
-        stream = stream_of(key)
-        members[f"{FOLDER}/{key}.json"] = streams.encode(stream)
+        stream = nki.stream_of(key)
+        members[f"{FOLDER}/{key}.json"] = nki.streams.encode(stream)
         if stream.constants:
             members[f"{FOLDER}/{key}.safetensors"] = save(stream.constants)
     return members
@@ -104,13 +112,13 @@ def read_kernels(neff: Neff) -> None:
 
 
 def _add(key: str, data: bytes, constants: dict[str, torch.Tensor], origin: str) -> None:
-    stream = streams.decode(data, constants, origin=origin)
+    stream = nki.streams.decode(data, constants, origin=origin)
     try:
-        streams.verify(stream, resolve_target(stream.target).value)
+        nki.streams.verify(stream, resolve_target(stream.target).value)
     except KernelError as error:
         message = f"{origin} breaks a rule of the core: {error.message}"
         hint = "Do not use it; export the model yourself."
         raise ArtifactError(message, hint=hint, kernel=key, **error.details) from error
-    if add_stream(stream) != key:
+    if nki.add_stream(stream) != key:
         message = f"{origin} was altered: its content has another name."
         raise ArtifactError(message, hint="Export the model again.", kernel=key)

@@ -11,6 +11,7 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
+from .. import nki
 from ..base.wording import memory_table
 from .aliasing import base_of, shares_memory
 from .ir import Graph, Program, Subprogram
@@ -66,10 +67,12 @@ def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:
 
 
 def _need(program: Program, lnc: int) -> MemoryNeed:
-    from ..nki import stream_of
     from .kernels import kernels_of
 
-    held = [*program.constants.values(), *(t for key in kernels_of(program) for t in stream_of(key).constants.values())]
+    held = [
+        *program.constants.values(),
+        *(t for key in kernels_of(program) for t in nki.stream_of(key).constants.values()),
+    ]
     constants = sum(t.numel() * t.element_size() for t in held)
     peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
     return MemoryNeed(
@@ -125,9 +128,9 @@ def _peak_bytes(subprogram: Subprogram) -> int:
 
 def _kernel_bytes(node: fx.Node) -> int:
     """HBM that an NKI kernel has for itself while it runs."""
-    from ..nki import NKI_KERNEL, stream_of
+    from .kernels import is_kernel
 
-    return stream_of(str(node.args[1])).private_bytes if node.target is NKI_KERNEL else 0
+    return nki.stream_of(str(node.args[1])).private_bytes if is_kernel(node) else 0
 
 
 def _aliases(node: fx.Node) -> bool:

@@ -7,6 +7,7 @@ from .clusters import (
     require_degrees as require_degrees,
     stage_instances as stage_instances,
 )
+from .compiled import kernels_for as kernels_for, target_of_kernels as target_of_kernels
 from .cores import CORES as CORES
 from .dtypes import KNOWN_DTYPES as KNOWN_DTYPES, canonical_dtype as canonical_dtype
 from .instances import INSTANCES as INSTANCES

@@ -3,7 +3,7 @@ from .advice import Advice as Advice
 from .analysis import Analysis as Analysis, Roofline as Roofline, analysis_of as analysis_of, analyze as analyze
 from .arguments import tensors_in as tensors_in
 from .calls import NKI_KERNEL as NKI_KERNEL, add_stream as add_stream, stream_of as stream_of
-from .core import Record as Record, kernels_for as kernels_for
+from .core import Record as Record
 from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning

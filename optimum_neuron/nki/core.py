@@ -24,7 +24,7 @@ import torch
 
 from ..base import env
 from ..errors import KernelError
-from ..hardware import CoreSpec, CoreTiming, Target, resolve_target
+from ..hardware import CoreSpec, CoreTiming, Target, resolve_target, target_of_kernels
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
 from .world import World
@@ -239,22 +239,9 @@ def use(core: Core) -> Iterator[Core]:
         _CURRENT.reset(token)
 
 
-_TARGET: contextvars.ContextVar[Target | None] = contextvars.ContextVar("nki_target", default=None)
-
-
-@contextlib.contextmanager
-def kernels_for(target: Target | None) -> Iterator[None]:
-    """Run a block in which kernels are for a target, unless the environment or they themselves name one."""
-    token = _TARGET.set(target)
-    try:
-        yield
-    finally:
-        _TARGET.reset(token)
-
-
 def default_target(platform: str | None = None) -> Target:
     """Return the target of kernels: NEURON_PLATFORM_TARGET_OVERRIDE, a kernel's own, `kernels_for`'s, or trn3."""
-    named, around = env.nki_platform() or platform, _TARGET.get()
+    named, around = env.nki_platform() or platform, target_of_kernels()
     target = around if around is not None and not named else resolve_target(named or DEFAULT_PLATFORM).value
     if target.timing is None:
         message = f"{target.name} has no NKI: kernels need NeuronCore-v2 or newer."

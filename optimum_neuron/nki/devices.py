@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from ..errors import KernelError
+from ..hardware import kernels_for
 from .arguments import tensors_in
 from .calls import call_key, replay
-from .core import kernels_for
 from .hooks import HOOKS, Launch
 from .kernel import Kernel, launch_on_cores
 from .timing import remember

@@ -14,8 +14,8 @@ from optimum_neuron.compiler.lower import lower
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.errors import ArtifactError
-from optimum_neuron.hardware import resolve_target
-from optimum_neuron.nki import isa as nisa, jit, kernel_time, kernels_for, language as nl, nki_op
+from optimum_neuron.hardware import kernels_for, resolve_target
+from optimum_neuron.nki import isa as nisa, jit, kernel_time, language as nl, nki_op
 from optimum_neuron.simulator.work import work_of_program
 
 TRN2 = resolve_target("trn2").value

@@ -18,8 +18,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from ...base.core import Choice, OptLevel, Rejected
-from ...nki import NKI_KERNEL
 from ..ir import Subprogram
+from ..kernels import kernels_in
 from ..passes import product_operands
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def choose_level(
     def by_operators(reason: str, rejection: str) -> Choice[HostLevel]:
         return Choice(value="aten", reason=reason, rejected=(Rejected(candidate=level, reason=rejection),))
 
-    if subprogram.body.graph.find_nodes(op="call_function", target=NKI_KERNEL):
+    if kernels_in(subprogram.body):
         return by_operators("an NKI kernel, whose instructions are simulated", "compiles no instructions of a core")
     if optlevel == "1":
         return Choice(value="aten", reason="-O1: no C++ compiler needed, ready at once")

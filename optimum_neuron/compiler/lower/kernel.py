@@ -109,11 +109,7 @@ class HostKernel:
         return function
 
     def run(self, *arguments: Any) -> torch.Tensor:
-        """Call the kernel as its operator does.
-
-        Raises:
-            MemoryError: it found no memory.
-        """
+        """Call the kernel as its operator does."""
         self.shape(*arguments)
         owner = Handles([one for one in arguments if isinstance(one, torch.Tensor)])
         handles, passed, result = iter(owner.array), [], Handle()

@@ -13,9 +13,9 @@ import operator
 
 from torch import fx
 
-from ...nki import NKI_KERNEL
 from ..collectives import EXCHANGES, RANK
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
+from ..kernels import is_kernel
 from .pieces import Piece, calls_of, pieces_of
 
 
@@ -24,7 +24,7 @@ def cut_at_exchanges(program: Program) -> Program:
     pieces = {
         name: _pieces(subprogram)
         for name, subprogram in program.subprograms.items()
-        if any(node.target in (*EXCHANGES, NKI_KERNEL, RANK) for node in subprogram.body.graph.nodes)
+        if any(node.target in (*EXCHANGES, RANK) or is_kernel(node) for node in subprogram.body.graph.nodes)
     }
     if not pieces:
         return program
@@ -55,9 +55,9 @@ def _pieces(subprogram: Subprogram) -> list[Piece]:
     for node in subprogram.body.graph.nodes:
         if node.op != "call_function" or node.target is RANK:
             continue
-        if node.target is operator.getitem and node.args[0].target is NKI_KERNEL:
+        if node.target is operator.getitem and is_kernel(node.args[0]):
             continue
-        if node.target is NKI_KERNEL:
+        if is_kernel(node):
             groups += [[node, *node.users], []]
         elif node.target in EXCHANGES:
             groups += [[node], []]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from ... import nki
 from ...base.core import Ruling, Verdict
 from ...errors import KernelError
-from ...nki import analysis_of_kernel, stream_of, streams
 from .base import OpCall, Target, refuse, rule
 
 
 @rule("nki-kernel", "neuron.nki_kernel", judges_dtypes=True)
 def judge(call: OpCall, target: Target) -> Ruling:
     """Check the instructions of a kernel against the rules of a target."""
-    stream = stream_of(call.arguments["kernel"])
+    stream = nki.stream_of(call.arguments["kernel"])
     try:
-        streams.verify(stream, target)
+        nki.streams.verify(stream, target)
     except KernelError as error:
         reason = f"the kernel {stream.name} does not run on {target.name}: {error.message.splitlines()[0]}"
         return refuse(call, "NCC_EUOC002", reason, remedy=error.hint)
-    for memory in analysis_of_kernel(call.arguments["kernel"], target.name).memory:
+    for memory in nki.analysis_of_kernel(call.arguments["kernel"], target.name).memory:
         if memory.overflow_line is not None:
             reason = (
                 f"the tiles of the kernel {stream.name} need {memory.peak} bytes of a partition of {memory.buffer}, "

@@ -21,7 +21,7 @@ from ...compiler import parse_flags, tally
 from ...compiler.lower import HostLevel, probe_compiler
 from ...compiler.passes import auto_cast
 from ...compiler.rules import base_name
-from ...nki import kernels_for
+from ...hardware import kernels_for
 from ...upstream.torch import CompileContext
 from .. import flex_attention
 from . import cache, decompositions, report, shapes
