@@ -47,7 +47,7 @@ class Arguments:
             return value
         self.is_torch |= isinstance(value, torch.Tensor)
         dtype = dtype_name(value.dtype)
-        host = value.detach() if isinstance(value, torch.Tensor) else _as_torch(value, dtype)
+        host = value.detach() if isinstance(value, torch.Tensor) else as_torch(value, dtype)
         row, base = FORMATS[dtype], host
         if not self.precise and row.is_float:
             base = host.float()
@@ -68,9 +68,13 @@ class Arguments:
     def write_back(self) -> None:
         """Copy what the kernel wrote to inputs that could not share their memory."""
         for tensor, host, version in self.placed:
-            base = tensor.storage.base
-            if base._version != version and base.data_ptr() != host.data_ptr():
+            base, given = tensor.storage.base, self._given[tensor.storage.number]
+            if base._version == version:
+                continue
+            if base.data_ptr() != host.data_ptr():
                 host.copy_(base)
+            if isinstance(given, np.ndarray) and given.flags.writeable and host.data_ptr() != given.ctypes.data:
+                given[...] = _as_numpy(host, tensor.dtype)
 
     def results(self, value: Any) -> Any:
         """Return tensors of the kernel as arrays."""
@@ -98,28 +102,36 @@ class Arguments:
         return data if self.is_torch else _as_numpy(data, value.dtype)
 
 
-def _as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
+def as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
     """Return NumPy's memory as a tensor of torch, also for dtypes that NumPy takes from ml_dtypes."""
     if not array.flags.writeable:
         array = array.copy()
     if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
+    if not FORMATS[dtype].is_native:
+        return torch.from_numpy(array.astype(np.float32)).to(FORMATS[dtype].storage)
     bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     return torch.from_numpy(bits).view(getattr(torch, dtype))
 
 
 def _as_numpy(data: torch.Tensor, dtype: str) -> np.ndarray:
-    """Return a tensor of torch as an array of the same dtype.
+    """Return a tensor of torch as an array of the same dtype; a wider one for dtypes that only ml_dtypes has.
 
     Raises:
         KernelError: NumPy has no such dtype, and ml_dtypes is not installed.
     """
-    if hasattr(np, str(data.dtype).removeprefix("torch.")):
+    name = str(data.dtype).removeprefix("torch.")
+    is_wider = data.dtype.itemsize > FORMATS[dtype].size_bytes and data.dtype == FORMATS[dtype].storage
+    if hasattr(np, name) and not is_wider:
         return data.numpy()
     try:
         import ml_dtypes
     except ImportError as error:
+        if is_wider:
+            return data.numpy()
         message = f"NumPy has no {dtype}, which the kernel returned."
         raise KernelError(message, hint="pip install ml_dtypes, or pass torch tensors.", rule="dtype") from error
+    if is_wider:
+        return data.float().numpy().astype(getattr(ml_dtypes, dtype))
     bits = data.view(torch.int16 if data.dtype.itemsize == 2 else torch.uint8).numpy()
-    return bits.view(getattr(ml_dtypes, str(data.dtype).removeprefix("torch.")))
+    return bits.view(getattr(ml_dtypes, name))

@@ -224,6 +224,11 @@ def current() -> Core:
     return core
 
 
+def target_core() -> Core:
+    """Return the core of the kernel that runs, or one of the default target where none does."""
+    return _CURRENT.get() or Core(default_target())
+
+
 def running() -> bool:
     """Return whether a kernel runs in this thread."""
     return _CURRENT.get() is not None

@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import KernelError, nearest
@@ -122,6 +123,30 @@ def dtype_name(dtype: Any) -> DtypeName:
         message = f"A NeuronCore has no dtype '{name}'{nearest(name, FORMATS) or '.'}"
         raise KernelError(message, hint=hint, rule="dtype", dtype=name)
     return FORMATS[name].name
+
+
+def promoted(first: str, second: str) -> str:
+    """Return the dtype that holds values of two others: floats before integers, then the wider, or a wider one.
+
+    >>> promoted("int32", "float16"), promoted("float16", "bfloat16"), promoted("uint8", "int8")
+    ('float16', 'float32', 'int16')
+    """
+    one, two = sorted((FORMATS[first], FORMATS[second]), key=lambda row: (row.is_float, row.size_bytes))
+    if one is two or one.is_float != two.is_float or one.storage is torch.bool:
+        return two.name
+    if one.is_float:
+        if one.size_bytes < two.size_bytes:
+            return two.name
+        return "bfloat16" if two.size_bytes == 1 else "float32"
+    is_signed = [row.storage.is_signed for row in (one, two)]
+    if is_signed[0] == is_signed[1] or (is_signed[1] and one.size_bytes < two.size_bytes):
+        return two.name
+    return {1: "int16", 2: "int32"}.get(two.size_bytes, "float32")
+
+
+def as_float32(value: Any) -> float:
+    """Return a number as float32 has it, to nearest: -3.4028235e38 is the smallest, and larger ones are infinite."""
+    return float(np.float32(value))
 
 
 def rounded(values: torch.Tensor, row: Format, *, precise: bool = True) -> torch.Tensor:

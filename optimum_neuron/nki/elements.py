@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 
 from .core import Access, Unwritten, current, kernel_line, refuse, refuse_value, running
-from .dtypes import DtypeName, bits_of, rounded
+from .dtypes import DtypeName, Format, bits_of, rounded
 from .memory import Buffer, Storage
 
 NO_TRUTH = (
@@ -152,15 +152,18 @@ class Elements:
 
     def write(self, values: torch.Tensor) -> None:
         """Store values, rounded to the dtype; they have as many elements, in the same order."""
-        storage = self.storage
-        assert not self.data.is_meta, f"{self.name} is written while it is traced"
-        if values.shape != self.data.shape:
-            values = values.reshape(self.data.shape)
+        storage, data = self.storage, self.data
+        assert not data.is_meta, f"{self.name} is written while it is traced"
+        if values.shape != data.shape:
+            values = values.reshape(data.shape)
+        if 0 in data.stride():  # one element is written many times: the last write stays
+            last = tuple(slice(-1, None) if step == 0 else slice(None) for step in data.stride())
+            data, values = data[last], values[last]
         if storage.format.is_native and storage.format.is_float:
-            self.data.copy_(values)
+            data.copy_(values)
         else:
-            self.data.copy_(rounded(values, storage.format, precise=storage.precise))
-        storage.mark_written(self.data)
+            data.copy_(rounded(values, storage.format, precise=storage.precise))
+        storage.mark_written(data)
 
     def write_constant(self, values: torch.Tensor) -> None:
         """Store values that are known before the kernel runs; a core that traces only notes them."""
@@ -185,7 +188,38 @@ class Elements:
         bits_of(self.data)[chosen] = bits_of(stored)
         mask = storage.mask_of(self.data)
         if mask is not None:
-            mask |= chosen
+            mask |= chosen.unsqueeze(-1)
+
+    def reinterpreted(self, row: Format) -> Storage:
+        """Return the whole memory as another format.
+
+        Raises:
+            KernelError: the host has no such format.
+        """
+        own = self.storage.format
+        packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
+        if packed or not self.storage.precise:
+            refuse(
+                f"The bytes of {own.name} cannot be read as {row.name} here.",
+                hint="The host has no such format, or NKI_PRECISE_FP=0 keeps floats in float32: copy the tensor to "
+                "convert it.",
+                rule="dtype",
+                dtype=row.name,
+            )
+        return self.storage.viewed_as(row)
+
+    def in_elements(self, count: int, row: Format) -> int:
+        """Return a number of elements as one of elements of another format."""
+        size_bytes = count * self.storage.format.size_bytes
+        if size_bytes % row.size_bytes:
+            refuse(
+                f"Byte {size_bytes} of {self.name} is no begin of an element of {row.name}.",
+                hint="Begin at a multiple of the dtype's size.",
+                rule="strides",
+                tensor=self.name,
+                dtype=row.name,
+            )
+        return size_bytes // row.size_bytes
 
     def with_skip(self, skip: bool) -> Self:
         """Return the view with a rule for indices outside of it; only indirect views have such."""
@@ -199,7 +233,7 @@ class Elements:
         """Prepare for the engine that accesses the view; only columns chosen by offsets depend on it."""
 
     def _warn_unwritten(self, mask: torch.Tensor) -> None:
-        missing = int((~mask).sum())
+        missing = int((~mask).any(-1).sum())
         problem = f"{missing} of the {self.size} elements of {self.name} that are read here were never written"
         current().unwritten.append(Unwritten(kernel_line(), self.name, missing))
         hint = "Write them first, with nisa.memset for instance, or read only what was written."

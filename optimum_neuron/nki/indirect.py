@@ -6,9 +6,8 @@ dimensions follow the access pattern. A `MovedTensor` begins where one index say
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import torch
 
@@ -148,28 +147,24 @@ class IndirectTensor(NkiTensor):
         storage = self.storage
         stored = rounded(values.reshape(self.addresses.shape)[good], storage.format, precise=storage.precise)
         bits_of(storage.base.view(-1))[self.addresses[good]] = bits_of(stored)
-        if storage.written is not None:
-            storage.written[self.addresses[good]] = True
+        mask = storage.mask_of(storage.base.view(-1))
+        if mask is not None:
+            mask[self.addresses[good]] = True
 
 
 class MovedTensor(NkiTensor):
     """A view of a tensor without memory, whose begin is chosen by an index in memory when the kernel runs."""
 
-    __slots__ = ("dim", "first", "index", "viewed")
-    dim: int
+    __slots__ = ("first", "index", "step")
     first: int
     index: NkiTensor
-    viewed: str | None
+    step: int
 
     @classmethod
-    def of(
-        cls, tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int, index: NkiTensor, dim: int, dtype: Any
-    ) -> MovedTensor:
-        """Return the view of an access pattern that begins `index` steps of a dimension later."""
-        plain = tensor.ap(pattern, offset, dtype=dtype)
+    def of(cls, plain: NkiTensor, index: NkiTensor, step: int) -> MovedTensor:
+        """Return the view of a part that begins `index` steps later."""
         view = cls(plain.storage, plain.data)
-        view.first, view.index, view.dim = offset, index, dim
-        view.viewed = None if dtype is None else plain.dtype
+        view.first, view.index, view.step = plain.offset, index, step
         return view
 
     def is_indirect(self) -> bool:
@@ -182,6 +177,13 @@ class MovedTensor(NkiTensor):
 
     def _view(self, data: torch.Tensor) -> NkiTensor:
         refuse_part(self)
+
+
+def moved_by(tensor: NkiTensor, pattern: Sequence[Sequence[int]], first: int, index: NkiTensor, step: int) -> NkiTensor:
+    """Return the view of an access pattern that begins `index` steps after an element; traces keep the index."""
+    if tensor.data.is_meta:
+        return MovedTensor.of(tensor.by_pattern(pattern, first), index, step)
+    return tensor.by_pattern(pattern, first + step * index.scalar())
 
 
 def refuse_part(tensor: NkiTensor) -> NoReturn:
@@ -210,23 +212,8 @@ def refuse_second(tensor: NkiTensor) -> None:
 
 
 def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
-    """Return one index of a dimension, which is in memory, without the dimension.
-
-    Raises:
-        KernelError: the view has such a choice, or steps through the dimension.
-    """
+    """Return one index of a dimension, which is in memory, without the dimension; the view has no other such choice."""
     refuse_second(tensor)
-    shape = tensor.storage.shape
-    steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-    if tensor.strides[place] not in steps:
-        refuse(
-            f"Dimension {place} of {tensor.name} has the stride {tensor.strides[place]}, which no dimension of the "
-            "whole tensor has, and an index in memory selects from it.",
-            hint="Select from a dimension without a step.",
-            rule="strides",
-            tensor=tensor.name,
-            dim=place,
-        )
     if not index.data.is_meta and not 0 <= index.scalar() < tensor.shape[place]:
         refuse(
             f"Index {index.scalar()} is outside of dimension {place} of {tensor.name}, which has {tensor.shape[place]} "
@@ -239,7 +226,7 @@ def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
             index=index.scalar(),
         )
     pattern = [pair for dim, pair in enumerate(tensor.get_pattern()) if dim != place]
-    return tensor.ap(pattern, scalar_offset=index, indirect_dim=steps.index(tensor.strides[place]))
+    return moved_by(tensor, pattern, tensor.offset, index, tensor.strides[place])
 
 
 def selected_rows(tensor: NkiTensor, dim: int, indices: NkiTensor) -> IndirectTensor:

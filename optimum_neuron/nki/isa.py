@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 from ..errors import KernelError as NkiValidationError
-from .core import current
+from .core import target_core
 from .instructions import (
     DgeMode as dge_mode,
     DmaEngine as dma_engine,
@@ -146,8 +146,8 @@ tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engi
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 
-class nc_version(enum.Enum):
-    """Generations of the core."""
+class nc_version(enum.IntEnum):
+    """Generations of the core, older ones first."""
 
     gen2 = 2
     gen3 = 3
@@ -155,10 +155,10 @@ class nc_version(enum.Enum):
 
 
 def get_nc_version() -> nc_version:
-    """Return the generation of the core that the kernel runs on."""
-    return nc_version(current().generation)
+    """Return the generation of the core that the kernel runs on, or of the default target."""
+    return nc_version(target_core().generation)
 
 
 def get_nc_sub_version() -> int:
     """Return the step of the generation: 1 for NeuronCore-v4, which has `exponential`, and 0 for the others."""
-    return int(current().generation >= 4)
+    return int(target_core().generation >= 4)

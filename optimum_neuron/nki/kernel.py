@@ -10,6 +10,7 @@ A kernel called by another runs on its core.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,10 @@ class Kernel:
         for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.function)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -158,27 +163,36 @@ def _keep_whole(dynamo: ModuleType) -> None:
 after_import("torch._dynamo", _keep_whole)
 
 
-def jit(fn: Callable[..., Any] | None = None, *, platform_rules: bool | None = None, **kwargs: Any) -> Any:
+COMPILER_OPTIONS = frozenset(
+    {"mode", "debug_kernel", "show_compiler_tb", "experimental_flags", "experimental_features", "kernel_return"}
+)
+"""Options of the vendor's compiler, which say how it works and reports, not what a kernel computes."""
+
+
+def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Make a kernel of a function, as `@nki.jit` or `@nki.jit(...)`.
 
     Args:
         fn: the function.
-        platform_rules: Whether Python that the hardware's compiler does not take is refused (default: what
-            OPTIMUM_NEURON_NKI_PLATFORM_RULES says; no).
-        **kwargs: `mode` is accepted, because kernels of older versions pass it, and changes nothing.
+        **kwargs: `platform_target`, as "trn2": the target, unless NEURON_PLATFORM_TARGET_OVERRIDE names one.
+            `platform_rules`: whether Python that the hardware's compiler does not take is refused (default: what
+            OPTIMUM_NEURON_NKI_PLATFORM_RULES says; no). Options of the vendor's compiler, as `mode` and
+            `debug_kernel`, change nothing.
 
     Raises:
         ConfigError: another option.
     """
-    unknown = sorted(set(kwargs) - {"mode"})
+    unknown = sorted(set(kwargs) - {"platform_target", "platform_rules"} - COMPILER_OPTIONS)
     if unknown:
         message = f"nki.jit has no option {', '.join(unknown)}."
-        hint = "Set NEURON_PLATFORM_TARGET_OVERRIDE to choose the target."
+        hint = "Leave it out; `platform_target` chooses the target."
         raise ConfigError(message, hint=hint, options=unknown)
     if fn is None:
-        return functools.partial(jit, platform_rules=platform_rules)
+        return functools.partial(jit, **kwargs)
+    given = {"platform": kwargs.get("platform_target"), "platform_rules": kwargs.get("platform_rules")}
+    options = {name: value for name, value in given.items() if value is not None}
     made = simulate(fn)
-    return made if platform_rules is None else made.changed(platform_rules=platform_rules)
+    return made.changed(**options) if options else made
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:

@@ -55,6 +55,22 @@ class Address:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
+class Written:
+    """Which parts of a memory were written."""
+
+    flags: torch.Tensor | None = None
+    """One for each part, in one dimension; None if all were."""
+    unit: int = 1
+    """Bytes of a part."""
+
+    def split(self, size_bytes: int) -> None:
+        """Note parts of at most as many bytes."""
+        if self.flags is not None and size_bytes < self.unit:
+            self.flags = self.flags.repeat_interleave(self.unit // size_bytes)
+            self.unit = size_bytes
+
+
+@dataclasses.dataclass(eq=False, slots=True)
 class Storage:
     """One tensor in one memory."""
 
@@ -72,8 +88,8 @@ class Storage:
     """Line of the kernel that created it, as `file.py:12`."""
     precise: bool = True
     """Whether values are rounded to the format."""
-    written: torch.Tensor | None = None
-    """Which elements were written, in one dimension; None if all were."""
+    written: Written = dataclasses.field(default_factory=lambda: Written())
+    """Which of its bytes were written; all views of the memory share it."""
     number: int = dataclasses.field(default_factory=lambda: next(_NUMBERS))
     """Identifies it."""
     address: Address | None = None
@@ -99,7 +115,7 @@ class Storage:
             return cls(base, buffer, row, shape, name, line, precise)
         poison = math.nan if row.is_float else POISON_INTEGER
         base = torch.full((math.prod(shape),), poison, dtype=torch.float32 if row.is_float else torch.int64).to(kind)
-        written = torch.zeros(base.numel(), dtype=torch.bool)
+        written = Written(torch.zeros(base.numel(), dtype=torch.bool), row.size_bytes)
         return cls(base, buffer, row, shape, name, line, precise, written)
 
     @property
@@ -115,21 +131,27 @@ class Storage:
     def viewed_as(self, row: Format) -> Storage:
         """Return the same memory as elements of another format, which are as the host stores them."""
         base = self.base.reshape(-1).view(row.storage)
-        return dataclasses.replace(self, base=base, format=row, shape=(base.numel(),), written=None)
+        *rows, last = self.shape
+        last = last * self.format.size_bytes // row.size_bytes
+        shape = (*rows, last) if math.prod((*rows, last)) == base.numel() else (base.numel(),)
+        self.written.split(row.size_bytes)
+        return dataclasses.replace(self, base=base, format=row, shape=shape)
 
     def mask_of(self, view: torch.Tensor) -> torch.Tensor | None:
-        """Return which elements of a view were written; None if all of the storage is."""
-        if self.written is None:
+        """Return which elements of a view were written, with a last dimension of their parts; None if all were."""
+        flags = self.written.flags
+        if flags is None:
             return None
-        offset = view.storage_offset() - self.base.storage_offset()
-        return self.written.as_strided(view.shape, view.stride(), offset)
+        parts = self.format.size_bytes // self.written.unit
+        offset = (view.storage_offset() - self.base.storage_offset()) * parts
+        return flags.as_strided((*view.shape, parts), (*(step * parts for step in view.stride()), 1), offset)
 
     def mark_written(self, view: torch.Tensor) -> None:
         """Note that all elements of a view were written."""
-        if self.written is None:
+        if self.written.flags is None:
             return
-        if view.numel() == self.written.numel() and 0 not in view.stride():
-            self.written = None
+        if view.numel() == self.base.numel() and 0 not in view.stride():
+            self.written.flags = None
             return
         mask = self.mask_of(view)
         assert mask is not None

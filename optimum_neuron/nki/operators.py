@@ -132,6 +132,7 @@ _REDUCING = (
     Operator("maximum", torch.maximum, identity=-math.inf, reduce=lambda x, dims: x.amax(dims)),
     Operator("minimum", torch.minimum, identity=math.inf, reduce=lambda x, dims: x.amin(dims)),
     Operator("subtract", torch.sub, identity=0.0, reduce=_folded(torch.sub)),
+    Operator("average", lambda x, y: (x + y) / 2, reduce=lambda x, dims: x.mean(dims)),
     Operator(
         "abs_max",
         lambda x, y: torch.maximum(x.abs(), y.abs()),
@@ -194,6 +195,7 @@ _ACTIVATIONS: Mapping[str, Function] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
+    "prelu": lambda x, slope=0.0: torch.where(x < 0, slope * x, x),
     "gelu": F.gelu,
     "gelu_apprx_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "gelu_apprx_sigmoid": _gelu_sigmoid,

@@ -233,9 +233,9 @@ class NkiTensor(Elements):
             )
         return self._view(self.data.squeeze(place))
 
-    def reshape(self, shape: Sequence[int], *more: int) -> NkiTensor:
+    def reshape(self, shape: Sequence[int]) -> NkiTensor:
         """Return the elements in another shape, without copying; on the chip the partitions stay."""
-        sizes = [shape, *more] if isinstance(shape, int) else list(shape)
+        sizes = [shape] if isinstance(shape, int) else list(shape)
         if math.prod(sizes) != self.size or (self.buffer.is_on_chip and sizes[0] != self.num_partitions):
             refuse(
                 f"{self.name} of shape {self.shape} cannot have the shape {tuple(sizes)}.",
@@ -295,20 +295,20 @@ class NkiTensor(Elements):
                 rule="indirect",
                 tensor=self.name,
             )
-        row = FORMATS[dtype_name(dtype)]
-        own = self.storage.format
-        packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
-        if packed or not self.storage.precise:
+        row, own = FORMATS[dtype_name(dtype)], self.storage.format
+        if row is own:
+            return self
+        if self.ndim == 0 or self.data.stride(-1) != 1 or self.shape[-1] * own.size_bytes % row.size_bytes:
             refuse(
-                f"The bytes of {own.name} cannot be read as {row.name} here.",
-                hint="The host has no such format, or NKI_PRECISE_FP=0 keeps floats in float32: copy the tensor to "
-                "convert it.",
-                rule="dtype",
+                f"{self.name} of shape {self.shape} with strides {self.strides} is read as {row.name}.",
+                hint=f"The last dimension lies in one piece, whose bytes are a multiple of {row.size_bytes}.",
+                rule="strides",
+                tensor=self.name,
                 dtype=row.name,
             )
-        if self.storage.written is not None:
-            self.read()
-        return type(self)(self.storage.viewed_as(row), self.data.view(row.storage))
+        return type(self)(self.reinterpreted(row), self.data.view(row.storage))
+
+    reinterpret_cast = view
 
     def ap(
         self,
@@ -321,40 +321,52 @@ class NkiTensor(Elements):
     ) -> NkiTensor:
         """Return a view by steps and counts, [[step, count], ...], of the whole tensor; it begins where this one does.
 
-        On the chip the first pair counts partitions, and its step is the number of elements in one.
+        Steps, counts and the offset are of elements of `dtype`. On the chip the first pair counts partitions, and its
+        step is the number of elements in one.
+
+        Args:
+            pattern: step and count of each dimension.
+            offset: elements from the begin of this view to that of the new one.
+            scalar_offset: an index in memory or a register; the view begins so many steps of `indirect_dim` later.
+            vector_offset: indices in memory of the rows of the view.
+            indirect_dim: dimension of this view that indices are of.
+            dtype: dtype as which the memory is read.
 
         Raises:
             KernelError: it leaves the tensor.
         """
-        offset = self.offset if offset is None else offset
+        from .indirect import IndirectTensor, moved_by, refuse_second
+
+        refuse_second(self)
+        own = self.storage.format
+        row = own if dtype is None else FORMATS[dtype_name(dtype)]
+        tensor = self if row is own else type(self)(self.reinterpreted(row))
+        first = self.in_elements(self.offset, row) + (offset or 0)
+        if vector_offset is None and scalar_offset is None:
+            return tensor.by_pattern(pattern, first)
+        step = self.in_elements(self.strides[indirect_dim], row)
         if vector_offset is not None:
-            from .indirect import IndirectTensor
+            return IndirectTensor.of(tensor, pattern, first, vector_offset, step, self.shape[indirect_dim])
+        if isinstance(scalar_offset, NkiTensor):
+            return moved_by(tensor, pattern, first, scalar_offset, step)
+        return tensor.by_pattern(pattern, first + step * int(scalar_offset))
 
-            shape = self.storage.shape
-            step = math.prod(shape[indirect_dim + 1 :])
-            return IndirectTensor.of(self, pattern, offset, vector_offset, step, shape[indirect_dim])
-        if isinstance(scalar_offset, NkiTensor) and self.data.is_meta:
-            from .indirect import MovedTensor
-
-            return MovedTensor.of(self, pattern, offset, scalar_offset, indirect_dim, dtype)
-        if scalar_offset is not None:
-            row = math.prod(self.storage.shape[indirect_dim + 1 :])
-            offset += row * (scalar_offset.scalar() if isinstance(scalar_offset, NkiTensor) else int(scalar_offset))
+    def by_pattern(self, pattern: Sequence[Sequence[int]], first: int) -> NkiTensor:
+        """Return a view by steps and counts of the whole tensor that begins at an element of it."""
         sizes, steps = [count for _, count in pattern], [step for step, _ in pattern]
-        last = offset + sum(step * (count - 1) for step, count in pattern)
-        total = math.prod(self.storage.shape)
-        if offset < 0 or last >= total or min([*steps, 0]) < 0 or min([*sizes, 1]) < 1:
+        last = first + sum(step * (count - 1) for step, count in pattern)
+        base = self.storage.base
+        if first < 0 or last >= base.numel() or min([*steps, 0]) < 0 or min([*sizes, 1]) < 1:
             refuse(
-                f"The access pattern {[list(pair) for pair in pattern]} from {offset} on reaches element {last} of "
-                f"{self.name}, which has {total}.",
+                f"The access pattern {[list(pair) for pair in pattern]} from {first} on reaches element {last} of "
+                f"{self.name}, which has {base.numel()}.",
                 hint="Steps and counts are of elements of the whole tensor.",
                 rule="bounds",
                 tensor=self.name,
-                size=total,
+                size=base.numel(),
                 last=last,
             )
-        view = self._view(self.storage.base.as_strided(sizes, steps, self.storage.base.storage_offset() + offset))
-        return view if dtype is None else view.view(dtype)
+        return self._view(base.as_strided(sizes, steps, base.storage_offset() + first))
 
     def scalar(self) -> int:
         """Return the only element, which an address or a register needs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -138,3 +139,52 @@ def test_views_share_memory():
 def test_bytes_are_read_as_another_dtype():
     x = torch.tensor([[1.0, -2.0]])
     assert computed(lambda tile: tile.view(nl.int32), x).tolist() == x.view(torch.int32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("bfloat16", "float32", "float32"),
+        ("float16", "bfloat16", "float32"),
+        ("float8_e4m3", "bfloat16", "bfloat16"),
+        ("float8_e4m3", "float8_e5m2", "bfloat16"),
+        ("int16", "int32", "int32"),
+        ("int32", "float16", "float16"),
+        ("int32", "uint32", "float32"),
+        ("int8", "uint16", "int32"),
+        ("int8", "uint8", "int16"),
+        ("tfloat32", "float32", "float32"),
+        ("uint16", "int32", "int32"),
+    ],
+)
+def test_two_dtypes_become_one_that_has_the_numbers_of_both(first, second, expected):
+    """The examples of the published table of promotions."""
+
+    @jit
+    def kernel(x):
+        for one, two in ((first, second), (second, first)):
+            assert nl.add(nl.load(x, dtype=one), nl.load(x, dtype=two)).dtype == expected
+        return x
+
+    kernel(torch.ones(4, 4))
+
+
+def test_arrays_of_ml_dtypes_go_in_and_out():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.linspace(-240, 240, 64, dtype=np.float32).reshape(4, 16).astype(ml_dtypes.float8_e4m3)
+
+    @jit(platform_target="trn2")
+    def kernel(x, y):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nisa.tensor_scalar(tile, tile, nl.multiply, 0.5)
+        nl.store(out, tile)
+        nl.store(y, tile)
+        return out
+
+    y = np.zeros_like(x)
+    result = kernel(x, y)
+    expected = (x.astype(np.float32) * 0.5).astype(ml_dtypes.float8_e4m3)
+    assert result.dtype == x.dtype
+    np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
+    np.testing.assert_array_equal(y.astype(np.float32), expected.astype(np.float32))

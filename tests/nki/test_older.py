@@ -189,3 +189,21 @@ def test_options_of_jit():
         jit(lambda x: x, mode="fast")
     with pytest.raises(ConfigError):
         jit(lambda x: x, cache=True)
+
+
+@pytest.mark.parametrize("divisor", [7, 7.0])
+def test_integers_divide_to_floats(divisor):
+    """Rows and columns of flat positions, as kernels that resize images compute them."""
+
+    @jit
+    def kernel():
+        rows, columns = output((128, 8), np.int32), output((128, 8), np.int32)
+        positions = nisa.iota(nl.arange(128)[:, None] * 8 + nl.arange(8)[None, :], dtype=nl.int32)
+        nl.store(rows, nl.floor(positions / divisor, dtype=nl.int32))
+        nl.store(columns, nl.floor(positions * 0.3, dtype=nl.int32))
+        return rows, columns
+
+    rows, columns = kernel()
+    positions = np.arange(1024).reshape(128, 8)
+    np.testing.assert_array_equal(rows, positions // 7)
+    np.testing.assert_array_equal(columns, np.floor(positions.astype(np.float32) * np.float32(0.3)))

@@ -73,6 +73,7 @@ def test_refused_registers():
     assert rule_of(lambda: bool(nisa.register_alloc())) == "uninitialized"
     assert rule_of(lambda: nisa.register_load(nisa.register_alloc(), nl.zeros((1, 2), nl.int32))) == "shape"
     assert rule_of(lambda: nisa.register_move(3, 4)) == "operand"
+    assert rule_of(lambda: nl.fori_loop(0, 2, lambda number: nisa.register_move(number, 1))) == "operand"
     assert rule_of(lambda: nl.dynamic_range(0, 4, 0)) == "operand"
     assert rule_of(lambda: nl.while_loop(nisa.register_alloc(1), lambda register: None)) == "operand"
 
@@ -101,10 +102,14 @@ def test_all_and_gather():
     assert rule_of(lambda x, i: nl.gather_flattened(nl.load(x), nl.load(i), axis=1), data, indices) == "axis"
 
 
-def test_constants_are_in_hbm():
+def test_constants_are_in_hbm_and_identities_in_sbuf(tmp_path):
+    np.save(tmp_path / "constant.npy", np.arange(6, dtype=np.float16).reshape(2, 3))
+
     def body():
-        return nl.shared_constant(np.arange(6, dtype=np.float32).reshape(2, 3)), nl.shared_identity_matrix(3)
+        identity = nl.shared_identity_matrix(3)
+        assert identity.buffer == nl.sbuf
+        return nl.shared_constant(str(tmp_path / "constant.npy")), stored(identity)
 
     constant, identity = jit(body)()
-    assert constant.tolist() == [[0, 1, 2], [3, 4, 5]] and identity.dtype == np.uint8
+    assert constant.tolist() == [[0, 1, 2], [3, 4, 5]] and constant.dtype == np.float16 and identity.dtype == np.uint8
     np.testing.assert_array_equal(identity, np.eye(3))

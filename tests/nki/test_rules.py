@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from pathlib import Path
 
@@ -36,6 +37,7 @@ BROKEN = {
         nl.ndarray((128, 600), nl.float32, buffer=nl.psum)[:, 300:600], tile(128, 128), tile(128, 300)
     ),
     "shape": lambda: nisa.tensor_tensor(tile(128, 8), tile(128, 8), tile(128, 9), nl.add),
+    "partition_step": lambda: nisa.tensor_copy(tile(64, 4), tile(128, 4)[0:128:2]),
     "start_partition": lambda: nisa.tensor_copy(tile(16, 4), tile(128, 4)[16:32]),
     "operator": lambda: nisa.activation(tile(128, 4), nl.maximum, tile(128, 4)),
     "engine": lambda: nisa.tensor_tensor(tile(8, 4), tile(8, 4), tile(8, 4), nl.add, engine=nisa.engine.scalar),
@@ -112,9 +114,21 @@ def test_integers_that_nothing_wrote_are_4():
 
 def test_options_of_jit_are_checked():
     with pytest.raises(ConfigError) as excinfo:
-        jit(platform_target="trn2")
-    assert excinfo.value.details["options"] == ["platform_target"]
-    assert jit(mode="simulation")(len).function is len
+        jit(precise=True)
+    assert excinfo.value.details["options"] == ["precise"]
+    assert jit(mode="simulation", debug_kernel=True, experimental_flags="no-checks")(len).function is len
+
+
+def test_kernel_has_the_signature_of_its_function_and_a_target_of_its_own():
+    @jit(platform_target="trn1", show_compiler_tb=True)
+    def kernel(x, scale=2.0):
+        assert nisa.get_nc_version() < nisa.nc_version.gen3
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+
+    assert str(inspect.signature(kernel)) == "(x, scale=2.0)"
+    assert kernel(np.ones((4, 4), np.float32)).sum() == 16 and nisa.get_nc_version() >= nisa.nc_version.gen4
 
 
 def test_functions_outside_of_a_kernel_are_refused():

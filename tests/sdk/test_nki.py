@@ -40,3 +40,16 @@ def test_older_kernel_runs_under_the_names_of_the_vendor():
     x = np.arange(256, dtype=np.float32).reshape(128, 2)
     np.testing.assert_array_equal(nki.simulate_kernel(double, x), 2 * x)
     np.testing.assert_array_equal(double[nl.nc(2)](x), 2 * x)
+
+
+def test_kernels_find_enumerations_and_dtypes_where_they_import_them():
+    import nki
+    import nki.dtype as nt
+    import nki.isa as nisa
+    import nki.language as nl
+    from nki.isa.constants import dge_mode, oob_mode
+    from nki.typing import tensor
+
+    assert (nt.bfloat16, oob_mode.skip, dge_mode.none) == (nl.bfloat16, nisa.oob_mode.skip, nisa.dge_mode.none)
+    assert nki.dtype is nt and tensor[128, 4] is tensor
+    assert nl.tile_size.sbuf_size_bytes == 128 * nl.tile_size.sbuf_fmax_bytes == 512 * nl.tile_size.sbuf_fmax

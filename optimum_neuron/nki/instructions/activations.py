@@ -157,7 +157,7 @@ class Activate2(Instruction):
     imm1: Any
     op0: Operator
     op1: Operator
-    relu_param: float
+    relu_param: Any
     reverse0: bool
     reverse1: bool
     reduce_op: Operator
@@ -170,7 +170,8 @@ class Activate2(Instruction):
         pairs = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"))
         more = (("add", "bypass"), ("subtract", "bypass"), ("bypass", "bypass"))
         rules.is_among(self.OPCODE, "(op0, op1)", (self.op0.name, self.op1.name), pairs + more)
-        rules.is_among(self.OPCODE, "relu_param", self.relu_param, (0.0,))
+        if self.op.name != "prelu":
+            rules.is_among(self.OPCODE, "relu_param", self.relu_param, (0.0,))
         names = ("add", "maximum", "minimum", "abs_max", "abs_min")
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, names)
 
@@ -183,7 +184,10 @@ class Activate2(Instruction):
             if op.name != "bypass":
                 operand = rules.scalar_operand(self.OPCODE, label, imm, self.data)
                 value = rules.apply(op, value, operand, reverse=reverse)
-        value = self.op.function(value)
+        if self.op.name == "prelu":
+            value = self.op.function(value, rules.scalar_operand(self.OPCODE, "relu_param", self.relu_param, self.data))
+        else:
+            value = self.op.function(value)
         self.dst.write(value)
         if self.reduce_cmd is not ReduceCmd.idle:
             rules.accumulate(core, "scalar", self.reduce_op, self.reduce_cmd.name, value, 0.0)
@@ -202,7 +206,7 @@ def activate2(
     imm1: Any,
     op0: Any,
     op1: Any,
-    relu_param: float = 0.0,
+    relu_param: Any = 0.0,
     reverse0: bool = False,
     reverse1: bool = False,
     reduce_op: Any = None,

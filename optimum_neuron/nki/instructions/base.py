@@ -104,12 +104,12 @@ def execute(instruction: Instruction) -> NkiInstruction:
     engine, reads, writes = checked(instruction, core)
     if core.tape is not None:
         core.tape.note(instruction)
-        return NkiInstruction(core, instruction.OPCODE)
+        return NkiInstruction((core, instruction.OPCODE))
     if core.computes:
         instruction.run(core)
     if core.stream is not None:
         core.stream.append(recorded(instruction, engine, reads, writes, core))
-    return NkiInstruction(core, instruction.OPCODE)
+    return NkiInstruction((core, instruction.OPCODE))
 
 
 def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, NkiTensor], dict[str, NkiTensor]]:
@@ -208,6 +208,7 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
         _check_start(opcode, name, tile)
+        _check_step(opcode, name, tile)
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
         _check_bank(opcode, name, tile, core)
 
@@ -237,6 +238,21 @@ def _check_start(opcode: str, name: str, tile: NkiTensor) -> None:
             operand=name,
             start=start,
             partitions=count,
+        )
+
+
+def _check_step(opcode: str, name: str, tile: NkiTensor) -> None:
+    per_partition = tile.storage.base.numel() // max(1, tile.storage.shape[0])
+    if tile.num_partitions > 1 and tile.strides[0] not in (0, per_partition):
+        refuse(
+            f"{opcode} {name} covers {tile.num_partitions} partitions with a step of {tile.strides[0]} elements, and a "
+            f"partition has {per_partition}: an engine reaches partitions that follow each other.",
+            hint="Copy the partitions with nisa.dma_copy, or arrange the data so that they follow each other.",
+            rule="partition_step",
+            instruction=opcode,
+            operand=name,
+            step=tile.strides[0],
+            per_partition=per_partition,
         )
 
 

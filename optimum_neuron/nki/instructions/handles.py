@@ -13,8 +13,9 @@ class NkiInstruction:
 
     __slots__ = ("_core", "_loops", "_number", "_opcode")
 
-    def __init__(self, core: Core, opcode: str) -> None:
-        self._core, self._opcode, self._loops = core, opcode, core.loops
+    def __init__(self, handle: tuple[Core, str]) -> None:
+        core, self._opcode = handle
+        self._core, self._loops = core, core.loops
         self._number = len(core.stream or ()) - 1
 
     def __repr__(self) -> str:

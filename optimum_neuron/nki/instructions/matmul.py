@@ -163,7 +163,8 @@ class NcMatmul(Instruction):
 def add_to(dst: NkiTensor, product: torch.Tensor, accumulate: bool | None) -> None:
     """Write a product to PSUM, or add it to what is there; None adds to elements that were written before."""
     product = product.reshape(dst.shape)
-    mask = dst.storage.mask_of(dst.data)
+    parts = dst.storage.mask_of(dst.data)
+    mask = None if parts is None else parts.all(-1)
     if accumulate is None:
         accumulate = mask is None or bool(mask.all())
         if not accumulate and mask is not None and bool(mask.any()):

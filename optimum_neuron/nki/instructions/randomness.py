@@ -67,7 +67,7 @@ class Rng(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
-def rng(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
+def rng(dst: NkiTensor, engine: Engine = Engine.vector, name: str | None = None) -> NkiInstruction:
     """Fill a tile of integers with random bits: the lowest of 32."""
     return execute(Rng(dst=dst, engine=engine, name=name))
 
@@ -241,7 +241,7 @@ class RandSetState(_StateOfGenerator):
         generator(core, self.resolved_engine(core)).load(states.numpy())
 
 
-def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
+def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.gpsimd, name: str | None = None) -> NkiInstruction:
     """Set the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
     return execute(RandSetState(src_seeds=src_seeds, engine=engine, name=name))
 
@@ -264,6 +264,6 @@ class RandGetState(_StateOfGenerator):
         self.dst.write(torch.from_numpy(states.astype("int64")))
 
 
-def rand_get_state(dst: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> NkiInstruction:
+def rand_get_state(dst: NkiTensor, engine: Engine = Engine.gpsimd, name: str | None = None) -> NkiInstruction:
     """Write the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
     return execute(RandGetState(dst=dst, engine=engine, name=name))

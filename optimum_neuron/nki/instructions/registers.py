@@ -32,10 +32,15 @@ def _strict_source(other: str = "") -> str:
 
 
 class VirtualRegister:
-    """A register: an integer that a kernel changes; it can be a slice's start, a loop's bound, or a condition."""
+    """A register: an integer that a kernel changes; it can be a slice's start, a loop's bound, or a condition.
 
-    def __init__(self, value: int | None = None) -> None:
-        self.value = value
+    Args:
+        state: the integer; None if nothing wrote it.
+        frozen: whether instructions do not write it, as the number of a loop.
+    """
+
+    def __init__(self, state: int | None = None, frozen: bool = False) -> None:
+        self.value, self.frozen = state, frozen
 
     def __index__(self) -> int:
         if _LOOP.search(_strict_source()):
@@ -86,6 +91,19 @@ def _require_register(opcode: str, parameter: str, value: object) -> VirtualRegi
     return value
 
 
+def _require_written(opcode: str, dst: object) -> VirtualRegister:
+    register = _require_register(opcode, "dst", dst)
+    if register.frozen:
+        refuse(
+            f"{opcode} writes {register!r}, which is the number of a loop.",
+            hint="Use the result of nisa.register_alloc.",
+            rule="operand",
+            instruction=opcode,
+            operand="dst",
+        )
+    return register
+
+
 def _check_scalar(opcode: str, label: str, tile: NkiTensor) -> None:
     rules.dtype_among(opcode, label, tile, _SCALARS)
     if tile.size != 1:
@@ -105,7 +123,7 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
 
 def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     """Set a register to a number or to another register."""
-    _require_register("register_move", "dst", dst).value = int(src)
+    _require_written("register_move", dst).value = int(src)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +140,7 @@ class RegisterLoad(Instruction):
     src: NkiTensor
 
     def check(self, core: Core) -> None:
-        _require_register(self.OPCODE, "dst", self.dst)
+        _require_written(self.OPCODE, self.dst)
         _check_scalar(self.OPCODE, "src", self.src)
         if core.tape is not None:
             refuse(

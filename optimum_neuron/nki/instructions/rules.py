@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..core import Core, refuse
+from ..dtypes import as_float32
 from ..memory import Buffer
 from ..operators import Operator
 from ..tensor import NkiTensor
@@ -126,7 +127,7 @@ def dtype_among(opcode: str, name: str, tile: NkiTensor, choices: Any) -> None:
 def scalar_operand(opcode: str, name: str, value: Any, data: NkiTensor, *, bitwise: bool = False) -> Any:
     """Return a number, or the elements of a vector [partitions, 1] as a column."""
     if not isinstance(value, NkiTensor):
-        return int(value) if bitwise else float(value)
+        return int(value) if bitwise else as_float32(value)
     if (value.num_partitions, value.elements_per_partition) != (data.num_partitions, 1):
         refuse(
             f"{opcode} {name} has the shape {value.shape}: a vector has one element for each of the "

@@ -11,6 +11,7 @@ import torch
 
 from .. import cost
 from ..core import Core, refuse
+from ..dtypes import as_float32
 from ..operators import OPERATORS, Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
@@ -103,7 +104,7 @@ class AffineSelect(Instruction):
     def run(self, core: Core) -> None:
         values = affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier)
         chosen = self.cmp_op.function(values, torch.zeros((), dtype=torch.int64)) != 0
-        self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, float(self.on_false_value)))
+        self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, as_float32(self.on_false_value)))
 
     def cycles(self, core: Core) -> float:
         return cost.gpsimd_cycles(core, self.dst)
@@ -189,10 +190,11 @@ def range_select(
     reduce_res: NkiTensor | None = None,
     reduce_op: Any = OPERATORS["maximum"],
     range_start: int = 0,
-    on_false_value: float = FP32_MIN,
+    on_false_value: Any = ...,
     name: str | None = None,
 ) -> NkiInstruction:
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
+    on_false_value = FP32_MIN if on_false_value is ... else on_false_value
     operators: dict[str, Any] = {
         "comp_op0": as_operator(comp_op0, "comp_op0"),
         "comp_op1": as_operator(comp_op1, "comp_op1"),

@@ -11,7 +11,7 @@ import torch
 
 from .. import cost
 from ..core import Core, refuse
-from ..dtypes import PACKED
+from ..dtypes import PACKED, as_float32
 from ..memory import Buffer
 from ..operators import as_operator
 from ..tensor import NkiTensor
@@ -92,8 +92,10 @@ class Memset(Instruction):
             rules.is_among(self.OPCODE, "value", self.value, (0,))
 
     def run(self, core: Core) -> None:
-        kind = torch.float32 if self.dst.storage.format.is_float else torch.int64
-        self.dst.write(torch.full(self.dst.shape, self.value, dtype=kind))
+        if self.dst.storage.format.is_float:
+            self.dst.write(torch.full(self.dst.shape, as_float32(self.value)))
+        else:
+            self.dst.write(torch.full(self.dst.shape, self.value, dtype=torch.int64))
 
     def cycles(self, core: Core) -> float:
         if self.resolved_engine(core) is not Engine.vector:

@@ -11,17 +11,20 @@ from ..dtypes import FORMATS
 from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
-from . import control, creation, data, random
+from . import control, creation, data, objects, random
 from .control import no_reorder as no_reorder
 from .creation import fill as fill
 from .elementwise import apply as apply, promoted as promoted, signature_of as signature_of
 
 _NAMES = {
+    "DType": str,
+    "MemoryRegion": Buffer,
     "NkiTensor": NkiTensor,
+    "_TileSize": control.TileSize,
     **{("bool_" if name == "bool" else name): row.name for name, row in FORMATS.items()},
     **{place.name: place for place in Buffer},
     **OPERATORS,
-    **{name: getattr(module, name) for module in (control, creation, data, random) for name in module.__all__},
+    **{name: getattr(module, name) for module in (control, creation, data, objects, random) for name in module.__all__},
 }
 globals().update(_NAMES)
 __all__ = sorted(_NAMES)

@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..core import current, refuse, running
+from ..core import current, refuse, running, target_core
 from ..instructions import VirtualRegister
 from ..memory import Buffer
 from ..tensor import NkiTensor
+from .objects import NKIObject
 
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> Sequence[int]:
@@ -50,7 +51,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any]
     """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
     with _loop(body_fun):
         for number in dynamic_range(lower, upper, step):
-            body_fun(VirtualRegister(number))
+            body_fun(VirtualRegister(number, frozen=True))
 
 
 @contextlib.contextmanager
@@ -112,54 +113,74 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     print(print_prefix, tensor.read())
 
 
-def is_hbm(x: NkiTensor) -> bool:
-    """Return whether a tensor is in HBM."""
-    return x.buffer.is_hbm
+def _memory(buffer: Buffer | NkiTensor) -> Buffer:
+    return buffer if isinstance(buffer, Buffer) else buffer.buffer
 
 
-def is_on_chip(x: NkiTensor) -> bool:
-    """Return whether a tensor is in SBUF or PSUM."""
-    return x.buffer.is_on_chip
+def is_hbm(buffer: Buffer | NkiTensor) -> bool:
+    """Return whether a memory, or that of a tensor, is HBM."""
+    return _memory(buffer).is_hbm
 
 
-def is_psum(x: NkiTensor) -> bool:
-    """Return whether a tensor is in PSUM."""
-    return x.buffer is Buffer.psum
+def is_on_chip(buffer: Buffer | NkiTensor) -> bool:
+    """Return whether a memory, or that of a tensor, is SBUF or PSUM."""
+    return _memory(buffer).is_on_chip
 
 
-def is_sbuf(x: NkiTensor) -> bool:
-    """Return whether a tensor is in SBUF."""
-    return x.buffer is Buffer.sbuf
+def is_psum(buffer: Buffer | NkiTensor) -> bool:
+    """Return whether a memory, or that of a tensor, is PSUM."""
+    return _memory(buffer) is Buffer.psum
 
 
-class _TileSize:
+def is_sbuf(buffer: Buffer | NkiTensor) -> bool:
+    """Return whether a memory, or that of a tensor, is SBUF."""
+    return _memory(buffer) is Buffer.sbuf
+
+
+class TileSize(NKIObject):
     """Largest sizes of tiles, as `nl.tile_size`."""
 
     pmax = 128
     psum_fmax = 512
     psum_bank_fmax = 512
+    psum_bank_fmax_bytes = 2048
     gemm_stationary_fmax = 128
     gemm_moving_fmax = 512
     bn_stats_fmax = 512
     psum_min_align = 4
     sbuf_min_align = 1
 
+    @property
     def psum_num_banks(self) -> int:
-        """Return the banks of PSUM."""
-        banks = current().spec.psum_banks
+        """Banks of PSUM."""
+        banks = target_core().spec.psum_banks
         assert banks is not None
         return banks
 
+    @property
     def sbuf_size_bytes(self) -> int:
-        """Return the bytes of a partition of SBUF."""
-        return current().partition_bytes(Buffer.sbuf)
+        """Bytes of SBUF, in all partitions."""
+        size = target_core().spec.sbuf_bytes
+        assert size is not None
+        return size
 
+    @property
+    def sbuf_fmax_bytes(self) -> int:
+        """Bytes of a partition of SBUF; simulated kernels may use all."""
+        return target_core().partition_bytes(Buffer.sbuf)
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """Elements of float32 in a partition of SBUF."""
+        return self.sbuf_fmax_bytes // 4
+
+    @property
     def total_available_sbuf_size(self) -> int:
-        """Return the bytes of a partition of SBUF that kernels may use: all."""
-        return self.sbuf_size_bytes()
+        """Bytes of a partition of SBUF, under the name of older kernels."""
+        return self.sbuf_fmax_bytes
 
 
-tile_size = _TileSize()
+tile_size = TileSize()
 """Largest sizes of tiles."""
 
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import instructions as ins
+from ..arguments import as_torch
 from ..core import Core, current, kernel_line, refuse
 from ..dtypes import FORMATS, dtype_name
 from ..memory import Address, Buffer, Storage
 from ..tensor import NkiTensor
 
 _NAMES = itertools.count()
-
-
-class NKIObject:
-    """Base of the classes that kernels use, beside enumerations; the hardware's compiler takes no others."""
 
 
 def ndarray(
@@ -170,23 +169,24 @@ def empty_like(x: NkiTensor, dtype: Any = None, buffer: Buffer | None = None, na
 
 
 def shared_constant(constant: Any) -> NkiTensor:
-    """Make a tensor in HBM with the values of an array."""
-    values = torch.as_tensor(constant)
-    result = ndarray(values.shape, str(values.dtype), Buffer.hbm)
+    """Make a tensor in HBM, which the cores of a launch share, with the values of an array or of a .npy file."""
+    array = np.load(constant, allow_pickle=False) if isinstance(constant, str | os.PathLike) else constant
+    dtype = dtype_name(array.dtype) if hasattr(array, "dtype") else None
+    values = as_torch(array, dtype) if dtype and isinstance(array, np.ndarray) else torch.as_tensor(array)
+    result = ndarray(values.shape, dtype or str(values.dtype), Buffer.shared_hbm)
     result.write_constant(values)
     return result
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
-    """Make an identity matrix in HBM, or write it to dst."""
-    result = ndarray((n, n), dtype, Buffer.hbm) if dst is None else dst
+    """Make an identity matrix in SBUF, or write it to dst."""
+    result = ndarray((n, n), dtype) if dst is None else dst
     result.write_constant(torch.eye(n))
     return result
 
 
 __all__ = [
     *(
-        "NKIObject",
         "empty_like",
         "full",
         "ndarray",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
 import torch
 
-from .. import instructions as ins
+from .. import dtypes, instructions as ins
 from ..core import refuse
-from ..dtypes import FORMATS, dtype_name
+from ..dtypes import dtype_name
 from ..memory import Buffer
 from ..operators import Operator
 from ..tensor import NkiTensor
@@ -20,7 +21,6 @@ _COMPARISONS = frozenset(
     {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
     | {"logical_and", "logical_or", "logical_xor", "logical_not"}
 )
-_WIDTH = {name: (row.is_float, row.size_bytes) for name, row in FORMATS.items()}
 
 
 def signature_of(operator: Operator) -> inspect.Signature:
@@ -65,9 +65,8 @@ def _unary(operator: Operator, x: NkiTensor, dtype: Any) -> NkiTensor:
 
 
 def promoted(*values: Any) -> str:
-    """Return the widest dtype of the tiles among values; floats are wider than integers."""
-    dtypes = [value.dtype for value in values if isinstance(value, NkiTensor)]
-    return max(dtypes, key=lambda name: _WIDTH[name])
+    """Return the dtype that holds the elements of all tiles among values."""
+    return functools.reduce(dtypes.promoted, (value.dtype for value in values if isinstance(value, NkiTensor)))
 
 
 def _binary(operator: Operator, x: Any, y: Any, dtype: Any) -> NkiTensor:

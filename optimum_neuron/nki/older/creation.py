@@ -108,7 +108,7 @@ def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> OlderTen
 def shared_identity_matrix(n: int, dtype: Any = "uint8", **kwargs: Any) -> OlderTensor:
     """Make an identity matrix in HBM."""
     refuse_unknown("shared_identity_matrix", kwargs)
-    return older(nl.shared_identity_matrix(n, dtype))
+    return older(nl.shared_identity_matrix(n, dtype, nl.ndarray((n, n), dtype, Buffer.hbm)))
 
 
 def rand(shape: Sequence[int], dtype: Any = "float32", **kwargs: Any) -> OlderTensor:

@@ -229,7 +229,7 @@ class TileSize(type(nl.tile_size)):  # type: ignore[misc]
     @property
     def total_available_sbuf_size(self) -> int:
         """Bytes of a partition of SBUF that kernels may use: all but what the compiler keeps."""
-        return int(self.sbuf_size_bytes()) - 16 * 1024
+        return int(self.sbuf_fmax_bytes) - 16 * 1024
 
 
 def gemm_grid() -> Any:

@@ -8,17 +8,18 @@ product until the next instruction: `psum += product` accumulates in PSUM, and `
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from .. import instructions as ins, language
 from ..core import current, refuse, refuse_value
+from ..dtypes import FORMATS, dtype_name
 from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
-from ..tensor import DynamicSlice, NkiTensor
+from ..tensor import NkiTensor
 from .indexing import IndexTile, Region
 from .views import check_kinds, check_rank, elements, part_of
 
@@ -35,6 +36,10 @@ class Arithmetic:
 
     def __bool__(self) -> bool:
         refuse_value(*NO_TRUTH)
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
+        """Repeat dimensions of size 1, without copying."""
+        return older(nl.broadcast_to(resolved(self), tuple(shape)))
 
     def __neg__(self) -> OlderTensor:
         return compute(OPERATORS["negative"], self)
@@ -97,10 +102,6 @@ class OlderTensor(Arithmetic, NkiTensor):
     def astype(self, dtype: Any) -> OlderTensor:
         """Return a copy in another dtype."""
         return older(nl.copy(self, dtype))
-
-    def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
-        """Repeat dimensions of size 1, without copying."""
-        return older(nl.broadcast_to(self, tuple(shape)))
 
     def expand_dims(self, axis: int) -> OlderTensor:
         """Insert a dimension of size 1."""
@@ -175,10 +176,6 @@ class IndexedTile(Arithmetic):
         self.was_added_to = True
         return self
 
-    def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
-        """Repeat dimensions of size 1, without copying."""
-        return older(nl.broadcast_to(self.view(None), tuple(shape)))
-
     def view(self, mask: Any) -> NkiTensor:
         """Return the elements that a mask leaves, as a view.
 
@@ -207,10 +204,6 @@ class Product(Arithmetic):
             self.tile = fresh(self.shape, self.dtype, Buffer.psum)
             self.run(self.tile, False)
         return self.tile.part(Region.of(mask, self.shape))
-
-    def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
-        """Repeat dimensions of size 1, without copying."""
-        return older(nl.broadcast_to(self.view(), tuple(shape)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -361,6 +354,8 @@ def add_to(dst: NkiTensor, value: Any) -> None:
 
 def compute(operator: Operator, *operands: Any, dtype: Any = None, mask: Any = None) -> OlderTensor:
     """Compute an operator of tiles and numbers to a new tile; elements that a mask leaves out are undefined."""
+    if dtype is None and _yields_floats(operator, operands):
+        dtype = "float32"
     shapes = [operand.shape for operand in operands if hasattr(operand, "shape") and operand.shape]
     whole = tuple(np.broadcast_shapes(*shapes)) if mask is not None and shapes else ()
     region = Region.of(mask, whole) if mask is not None else None
@@ -372,6 +367,14 @@ def compute(operator: Operator, *operands: Any, dtype: Any = None, mask: Any = N
         return masked(fresh(whole, "float32" if dtype is None else dtype), region)
     part = operator(*(_part(operand, region) for operand in operands), **options)
     return masked(widened(part, whole, region), region)
+
+
+def _yields_floats(operator: Operator, operands: Sequence[Any]) -> bool:
+    """Return whether integer tiles become floats, as with NumPy: by a division, or with a number that is a float."""
+    dtypes = [operand.dtype for operand in operands if hasattr(operand, "shape") and operand.shape]
+    if any(FORMATS[dtype_name(dtype)].is_float for dtype in dtypes) or operator.is_bitwise:
+        return False
+    return operator.name == "divide" or any(isinstance(operand, float | np.floating) for operand in operands)
 
 
 def widened(part: NkiTensor, shape: tuple[int, ...], region: Region) -> OlderTensor:
@@ -394,6 +397,3 @@ def _part(operand: Any, region: Region) -> Any:
     mask = np.zeros(shape, dtype=bool)
     mask[tuple(slice(None) if size == 1 else part for part, size in zip(block, shape, strict=True))] = True
     return resolved(operand, mask)
-
-
-__all__ = ["DynamicSlice", "IndexedTile", "OlderTensor", "Product"]

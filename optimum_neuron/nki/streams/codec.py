@@ -143,13 +143,14 @@ def _operand(value: Any) -> Any:
     if isinstance(value, View):
         return {"view": _view(value)}
     if isinstance(value, Gather):
-        pattern = [[*pair] for pair in value.pattern]
-        return {"gather": [value.tensor, pattern, value.first, _view(value.indices), value.row_step, value.num_rows]}
+        pattern, viewed = [[*pair] for pair in value.pattern], [value.dtype] if value.dtype else []
+        rows = [value.row_step, value.num_rows, *viewed]
+        return {"gather": [value.tensor, pattern, value.first, _view(value.indices), *rows]}
     if isinstance(value, Columns):
         return {"columns": [_view(value.view), _view(value.index), value.count, value.group]}
     if isinstance(value, Moved):
         pattern, viewed = [[*pair] for pair in value.pattern], [value.dtype] if value.dtype else []
-        return {"moved": [value.tensor, pattern, _number(value.first), _view(value.index), value.dim, *viewed]}
+        return {"moved": [value.tensor, pattern, _number(value.first), _view(value.index), value.step, *viewed]}
     if isinstance(value, Places):
         return {"places": [value.tensor, value.key, value.skip]}
     if isinstance(value, Name):
@@ -241,9 +242,7 @@ class _Reader:
 
     def _view(self, parts: Any, depth: int = 0) -> View:
         tensor, offset, shape, strides, *viewed = _of(list, parts)
-        (dtype,) = viewed or (None,)
-        name = None if dtype is None else FORMATS[dtype].name
-        return View(self._tensor(tensor), _affine(offset, depth), _sizes(shape), _sizes(strides), name)
+        return View(self._tensor(tensor), _affine(offset, depth), _sizes(shape), _sizes(strides), _dtype(viewed))
 
     def _operand(self, value: Any, depth: int) -> Any:
         if isinstance(value, list):
@@ -254,19 +253,16 @@ class _Reader:
         if kind == "view":
             return self._view(content, depth)
         if kind == "gather":
-            tensor, pattern, first, indices, *rows = content
-            steps = tuple((_index(step), _index(count)) for step, count in pattern)
-            row_step, num_rows = map(_index, rows)
-            return Gather(self._tensor(tensor), steps, _index(first), self._view(indices, depth), row_step, num_rows)
+            tensor, pattern, first, indices, row_step, num_rows, *viewed = content
+            rows = (self._view(indices, depth), _index(row_step), _index(num_rows), _dtype(viewed))
+            return Gather(self._tensor(tensor), _pattern(pattern), _index(first), *rows)
         if kind == "columns":
             view, index, count, group = content
             return Columns(self._view(view, depth), self._view(index, depth), _index(count), _index(group))
         if kind == "moved":
-            tensor, pattern, first, index, dim, *viewed = content
-            steps = tuple((_index(step), _index(count)) for step, count in pattern)
-            (dtype,) = viewed or (None,)
-            name, place = None if dtype is None else FORMATS[dtype].name, _affine(first, depth)
-            return Moved(self._tensor(tensor), steps, place, self._view(index, depth), _index(dim), name)
+            tensor, pattern, first, index, step, *viewed = content
+            moved = (self._view(index, depth), _index(step), _dtype(viewed))
+            return Moved(self._tensor(tensor), _pattern(pattern), _affine(first, depth), *moved)
         if kind == "places":
             tensor, key, skip = content
             if key not in self._document["constants"]:
@@ -295,6 +291,15 @@ def _index(value: Any) -> int:
     if _of(int, value) < 0:
         raise ValueError(f"{value} is negative")
     return int(value)
+
+
+def _dtype(viewed: list[Any]) -> str | None:
+    (dtype,) = viewed or (None,)
+    return None if dtype is None else FORMATS[dtype].name
+
+
+def _pattern(pairs: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((_index(step), _index(count)) for step, count in pairs)
 
 
 def _sizes(values: Any) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import torch
 from ..dtypes import FORMATS
 from ..memory import Buffer
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of stored streams."""
 
 
@@ -87,6 +87,8 @@ class Gather:
     """Elements from one index to the next."""
     num_rows: int
     """How many indices there are."""
+    dtype: str | None = None
+    """Dtype as which the memory is read; None for the tensor's own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,8 +117,8 @@ class Moved:
     """Element that index 0 names."""
     index: View
     """The index, one element."""
-    dim: int
-    """Dimension of the tensor that it is of."""
+    step: int
+    """Elements from one index to the next."""
     dtype: str | None = None
     """Dtype as which the memory is read; None for the tensor's own."""
 

@@ -156,13 +156,13 @@ def _key(value: Any, own: dict[int, int], numbers: list[int]) -> Any:
         return "view", _tensor_key(value.tensor, own), offset, value.shape, value.strides, value.dtype
     if isinstance(value, Gather):
         tensor, indices = _tensor_key(value.tensor, own), _key(value.indices, own, numbers)
-        return "gather", tensor, value.pattern, value.first, indices, value.row_step, value.num_rows
+        return "gather", tensor, value.pattern, value.first, indices, value.row_step, value.num_rows, value.dtype
     if isinstance(value, Columns):
         view, index = _key(value.view, own, numbers), _key(value.index, own, numbers)
         return "columns", view, index, value.count, value.group
     if isinstance(value, Moved):
         first, index = _key(value.first, own, numbers), _key(value.index, own, numbers)
-        return "moved", _tensor_key(value.tensor, own), value.pattern, first, index, value.dim, value.dtype
+        return "moved", _tensor_key(value.tensor, own), value.pattern, first, index, value.step, value.dtype
     if isinstance(value, Places):
         return "places", _tensor_key(value.tensor, own), value.key, value.skip
     if isinstance(value, Copy):

@@ -25,7 +25,7 @@ from ..arguments import Arguments
 from ..columns import GROUPS, ColumnTensor
 from ..core import Core, Grid, current, refuse, use
 from ..dtypes import FORMATS
-from ..indirect import IndirectTensor
+from ..indirect import IndirectTensor, moved_by
 from ..instructions import Instruction, VirtualRegister, checked, recorded
 from ..memory import Address, Buffer, Storage
 from ..operators import OPERATORS
@@ -273,9 +273,7 @@ class _Machine:
 
     def view(self, view: View, indices: Indices) -> NkiTensor:
         """Return a view of a tensor."""
-        storage = self._of(view.tensor)
-        if view.dtype is not None:
-            storage = storage.viewed_as(FORMATS[view.dtype])
+        storage = self._of(view.tensor, view.dtype)
         offset = view.offset.at(indices)
         if self.is_dry:
             last = offset + sum(step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True))
@@ -284,7 +282,7 @@ class _Machine:
         return NkiTensor(storage, storage.base.as_strided(view.shape, view.strides, _start(storage) + offset))
 
     def _gathered(self, gather: Gather, indices: Indices) -> NkiTensor:
-        tensor, rows = NkiTensor(self._of(gather.tensor)), self.view(gather.indices, indices)
+        tensor, rows = NkiTensor(self._of(gather.tensor, gather.dtype)), self.view(gather.indices, indices)
         if self.is_dry and (not gather.pattern or rows.size < gather.pattern[0][1]):
             self._refuse_bounds(tensor.storage, gather.first, rows.size)
         return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.row_step, gather.num_rows)
@@ -298,12 +296,8 @@ class _Machine:
         return tensor.indirect(index, columns.count)  # the instruction's engine checks the number of offsets
 
     def _moved(self, moved: Moved, indices: Indices) -> NkiTensor:
-        storage = self._of(moved.tensor)
-        if self.is_dry and not moved.dim < len(storage.shape):
-            self._refuse_bounds(storage, moved.first.base, moved.dim)
-        index = self.view(moved.index, indices)
-        first, viewed = moved.first.at(indices), {} if moved.dtype is None else {"dtype": moved.dtype}
-        return NkiTensor(storage).ap(moved.pattern, first, index, indirect_dim=moved.dim, **viewed)
+        tensor, index = NkiTensor(self._of(moved.tensor, moved.dtype)), self.view(moved.index, indices)
+        return moved_by(tensor, moved.pattern, moved.first.at(indices), index, moved.step)
 
     def _placed(self, places: Places, indices: Indices) -> NkiTensor:
         addresses, storage = self.stream.constants[places.key], self._of(places.tensor)
@@ -312,12 +306,12 @@ class _Machine:
             self._refuse_bounds(storage, int(addresses.min()), int(addresses.max()))
         return IndirectTensor.at(NkiTensor(storage), addresses, valid, skip=places.skip)
 
-    def _of(self, number: int) -> Storage:
+    def _of(self, number: int, dtype: str | None = None) -> Storage:
         storage = self.tensors[number]
         if storage is None:
             name = self.stream.memories[number].name
             refuse(f"{name} is used before it exists.", hint="Trace the kernel again.", rule="stream", tensor=name)
-        return storage
+        return storage if dtype is None else storage.viewed_as(FORMATS[dtype])
 
     def _refuse_bounds(self, storage: Storage, first: int, last: int) -> None:
         refuse(

@@ -155,17 +155,20 @@ class Tape:
 
     def view(self, tensor: Elements) -> View:
         """Return a view as data."""
-        number, storage = self.tensors.number(tensor.storage), tensor.storage
-        own = self.tensors.memories[number].dtype
-        dtype = None if own == storage.format.name else storage.format.name
-        return View(number, Affine(tensor.offset), tensor.shape, tensor.strides, dtype)
+        number = self.tensors.number(tensor.storage)
+        return View(number, Affine(tensor.offset), tensor.shape, tensor.strides, self._viewed(number, tensor))
+
+    def _viewed(self, number: int, tensor: Elements) -> str | None:
+        """Return the dtype as which a tensor is read, if it is not its own."""
+        return None if self.tensors.memories[number].dtype == tensor.dtype else tensor.dtype
 
     def _part(self, value: Elements) -> Any:
         """Return a view of any kind as data."""
         number = self.tensors.number(value.storage)
         if isinstance(value, MovedTensor):
             pattern = tuple(zip(value.strides, value.shape, strict=True))
-            return Moved(number, pattern, Affine(value.first), self.view(value.index), value.dim, value.viewed)
+            moved = (self.view(value.index), value.step, self._viewed(number, value))
+            return Moved(number, pattern, Affine(value.first), *moved)
         if not isinstance(value, IndirectTensor):
             return self.view(value)
         if isinstance(value, ColumnTensor):
@@ -173,7 +176,8 @@ class Tape:
             return Columns(self.view(value.source), self.view(value.indices), value.shape[1], value.group)
         if value.indices is not None:
             pattern = tuple(zip(value.steps, value.shape, strict=True))
-            return Gather(number, pattern, value.first, self.view(value.indices), value.row_step, value.num_rows)
+            rows = (value.row_step, value.num_rows, self._viewed(number, value))
+            return Gather(number, pattern, value.first, self.view(value.indices), *rows)
         return Places(number, self.tensors.constant(value.addresses.where(value.valid, -1)), value.skip)
 
     def _operand(self, instruction: Instruction, name: str, value: Any) -> Any:
