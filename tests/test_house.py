@@ -17,6 +17,7 @@ ORDER = (
     ("tools",),
     ("cli",),
     ("demo", "serving", "trainer"),
+    ("xla",),
     ("device", "distributed", "pipelines", "tracing"),
     ("modeling", "profiling"),
     ("checking", "simulator"),

@@ -1,6 +1,7 @@
 from . import (
     autoload as autoload,
     build as build,
+    callbacks as callbacks,
     kernels as kernels,
     library as library,
     numerics as numerics,

@@ -5,6 +5,7 @@ python -m optimum_neuron.device.build        # ahead of time, for example in a c
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from ..files.native import NativeLibrary
@@ -20,6 +21,12 @@ def _library() -> NativeLibrary:
         libraries=("c10", "torch_cpu"),
         announced_s=15,
     )
+
+
+def xla_library() -> NativeLibrary:
+    """Return the second shared object, which makes the device "xla" of the same sources."""
+    source = SOURCES / "xla" / "xla.cpp"
+    return dataclasses.replace(_library(), title="the xla device", source=source, headers=SOURCES)
 
 
 def cached_path() -> Path:

@@ -47,17 +47,21 @@ class _Host(ctypes.Structure):
         ("start_lanes", _ASK),
         ("stop_lanes", _ASK_OF_DEVICE),
         *((name, ctypes.c_void_p) for name in _OF_PYTHON),
+        ("meters", ctypes.c_void_p),
     )
 
 
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+Signatures = Mapping[str, tuple[Any, list[Any]]]
+"""Result and arguments of C functions, by name."""
+
+_SIGNATURES: Signatures = {
     "neuron_load": (ctypes.c_char_p, [ctypes.POINTER(_Host)]),
     "neuron_refuse": (None, [ctypes.c_char_p]),
     "neuron_current_device": (_INT64, []),
     "neuron_set_device": (None, [_INT64]),
     "neuron_used_bytes": (_INT64, [_INT64]),
     "neuron_set_limit": (None, [_INT64, _INT64]),
-    "neuron_add_lane_event": (None, [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, _INT64, _INT64]),
+    "neuron_meters": (ctypes.c_void_p, [_INT64]),
     "neuron_elapsed_ms": (ctypes.c_double, [_INT64, _INT64]),
     "neuron_seed_all": (None, [ctypes.c_uint64]),
     "neuron_set_for_device": (ctypes.c_int, [ctypes.c_int]),
@@ -73,14 +77,19 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "neuron_eager_statistics": (ctypes.c_char_p, [_INT64]),
     "neuron_reset_eager_statistics": (None, [_INT64]),
 }
-"""C functions of csrc/neuron.cpp: result and arguments."""
+"""C functions of csrc/exports.h."""
+_OF_NEURON: Signatures = {
+    "neuron_add_lane_event": (None, [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, _INT64, _INT64])
+}
+"""Those of csrc/neuron.cpp."""
 
 Callbacks = Mapping[str, Callable[..., int]]
 """Functions that C++ calls, by their names in `struct Host`."""
 
 _lock = threading.RLock()
 _library: ctypes.CDLL | None = None
-_host: _Host | None = None
+_loaded: list[ctypes.CDLL] = []
+_hosts: list[_Host] = []
 _path: Path | None = None
 _answers: Callable[[ctypes.CDLL], Callbacks] | None = None
 _complete: Callable[[ctypes.CDLL], None] | None = None
@@ -110,13 +119,18 @@ def is_loaded() -> bool:
     return _library is not None
 
 
+def loaded() -> tuple[ctypes.CDLL, ...]:
+    """Shared objects that this process has loaded: that of "neuron" first, then that of "xla"."""
+    return tuple(_loaded)
+
+
 def load() -> ctypes.CDLL:
     """Return the shared object; the first call builds it if need be, loads it, and completes the device.
 
     Raises:
         LoweringError: it cannot be built or loaded, or torch has not registered the device.
     """
-    global _library, _host
+    global _library
     if _library is not None:
         return _library
     import torch  # noqa: F401  (its import connects the device)
@@ -126,22 +140,40 @@ def load() -> ctypes.CDLL:
             hint = "print(optimum_neuron.device.status()) says why."
             raise LoweringError("The neuron device is not registered with torch.", hint=hint)
         if _library is None:
-            library = _opened(build.ensure_built(place()))
-            # C++ keeps the callbacks for as long as the process lives.
-            _host = _filled(library, _answers(library))
-            reason = library.neuron_load(ctypes.byref(_host)).decode()
-            if reason:
-                hint = "Use no other custom device in this process, or report it."
-                raise LoweringError(f"torch rejected the neuron device: {reason}.", hint=hint)
-            _library = library
-            _complete(library)
+            _library = register(build.ensure_built(place()), _answers, _OF_NEURON)
+            _complete(_library)
         return _library
 
 
-def _opened(path: Path) -> ctypes.CDLL:
+def register(
+    path: Path, answers: Callable[[ctypes.CDLL], Callbacks], signatures: Signatures, *, meters: int | None = None
+) -> ctypes.CDLL:
+    """Load a shared object of the device's sources, which registers its device with torch.
+
+    Args:
+        path: the shared object.
+        answers: returns the functions that C++ calls.
+        signatures: its C functions besides those of csrc/exports.h.
+        meters: address of the meters of cores (`neuron_meters`), where it shares them with another device.
+
+    Raises:
+        LoweringError: it cannot be loaded, or torch rejects the device.
+    """
+    library = _opened(path, {**_SIGNATURES, **signatures})
+    host = _filled(library, answers(library), meters)
+    # C++ keeps the callbacks for as long as the process lives.
+    _hosts.append(host)
+    if reason := library.neuron_load(ctypes.byref(host)).decode():
+        hint = "Use no other custom device in this process, or report it."
+        raise LoweringError(f"torch rejected {path.name}: {reason}.", hint=hint, path=str(path))
+    _loaded.append(library)
+    return library
+
+
+def _opened(path: Path, signatures: Signatures) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _SIGNATURES.items():
+        for name, (result, arguments) in signatures.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
@@ -165,9 +197,8 @@ def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
     return kind(call)
 
 
-def _filled(library: ctypes.CDLL, answers: Callbacks) -> _Host:
-    callbacks = [
-        _guarded(library, field[1], answers[field[0]]) for field in _Host._fields_ if field[0] not in _OF_PYTHON
-    ]
+def _filled(library: ctypes.CDLL, answers: Callbacks, meters: int | None) -> _Host:
+    asked = [field for field in _Host._fields_ if field[0] not in (*_OF_PYTHON, "meters")]
+    callbacks = [_guarded(library, kind, answers[name]) for name, kind in asked]
     of_python = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
-    return _Host(*callbacks, *of_python)
+    return _Host(*callbacks, *of_python, meters)

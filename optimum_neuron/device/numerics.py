@@ -106,7 +106,16 @@ def _set(numerics: Numerics) -> None:
     from . import library
 
     global _current
-    emulated = numerics.mode == "emulated"
-    operand = OPERANDS.index(numerics.auto_cast_type)
-    library.load().neuron_set_numerics(emulated, operand, numerics.stochastic_rounding, numerics.seed)
+    library.load()
     _current = numerics
+    apply()
+
+
+def apply() -> None:
+    """Set the arithmetic in use for every device that is loaded."""
+    from . import library
+
+    numerics = current()
+    emulated, operand = numerics.mode == "emulated", OPERANDS.index(numerics.auto_cast_type)
+    for functions in library.loaded():
+        functions.neuron_set_numerics(emulated, operand, numerics.stochastic_rounding, numerics.seed)

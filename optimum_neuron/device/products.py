@@ -94,6 +94,15 @@ def _set(choice: Choice[Library]) -> None:
     from . import library
 
     global _current
-    num_multiplications = MIN_MULTIPLICATIONS if choice.value == "onednn" else 0
-    library.load().neuron_set_products(num_multiplications, MIN_SIDE)
+    library.load()
     _current = choice
+    apply()
+
+
+def apply() -> None:
+    """Set the library in use for every device that is loaded."""
+    from . import library
+
+    num_multiplications = MIN_MULTIPLICATIONS if current().value == "onednn" else 0
+    for functions in library.loaded():
+        functions.neuron_set_products(num_multiplications, MIN_SIDE)

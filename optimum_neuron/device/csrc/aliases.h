@@ -12,8 +12,8 @@
 
 namespace neuron {
 
-inline bool is_neuron(const at::Tensor& tensor) {
-  return tensor.device().type() == kNeuron;
+inline bool is_on_device(const at::Tensor& tensor) {
+  return tensor.device().type() == kDeviceType;
 }
 
 class Aliases {
@@ -21,7 +21,7 @@ class Aliases {
   // The CPU alias of a device tensor; other tensors are returned as they are.
   at::Tensor to_cpu(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
-    if (!is_neuron(tensor)) {
+    if (!is_on_device(tensor)) {
       host_tensor_ |= tensor.dim() > 0 && tensor.is_cpu();
       return tensor;
     }
@@ -29,7 +29,8 @@ class Aliases {
       if (pair.tensor.is_same(tensor)) return pair.alias;
     enter(tensor.device().index());
     TORCH_CHECK_NOT_IMPLEMENTED(
-        tensor.layout() == c10::kStrided, "neuron has no ", tensor.layout(), " tensors; convert with to_dense()");
+        tensor.layout() == c10::kStrided, kDeviceName, " has no ", tensor.layout(),
+        " tensors; convert with to_dense()");
     at::Tensor alias = tensor._is_zerotensor() ? zeros_like(tensor)
                                                : view_of(twin_of(tensor.storage()), tensor, kCpuKeys);
     pairs_.push_back({tensor, alias});
@@ -37,13 +38,14 @@ class Aliases {
   }
 
   // The device tensor of a result; what is not on the CPU is returned as it is.
-  at::Tensor to_neuron(const at::Tensor& result) {
+  at::Tensor to_device(const at::Tensor& result) {
     if (!result.defined() || !result.is_cpu()) return result;
     for (const Pair& pair : pairs_)
       if (result.is_same(pair.alias)) return pair.tensor;
     if (device_ < 0) return result;
-    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided, "neuron has no ", result.layout(), " tensors");
-    return view_of(storage_of(result), result, kNeuronKeys);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        result.layout() == c10::kStrided, kDeviceName, " has no ", result.layout(), " tensors");
+    return view_of(storage_of(result), result, kDeviceKeys);
   }
 
   c10::IValue to_cpu(const c10::IValue& value) {
@@ -54,27 +56,27 @@ class Aliases {
       return out;
     }
     if (value.isDevice()) {
-      if (value.toDevice().type() != kNeuron) return value;
+      if (value.toDevice().type() != kDeviceType) return value;
       if (device_ < 0) device_ = or_current(value.toDevice().index());
       return Device(c10::DeviceType::CPU);
     }
     if (value.isGenerator()) {
       const at::Generator& generator = value.toGenerator();
-      if (!generator.defined() || generator.device().type() != kNeuron) return value;
+      if (!generator.defined() || generator.device().type() != kDeviceType) return value;
       if (device_ < 0) device_ = generator.device().index();
       return engine_of(generator);
     }
     return each(value, [this](const c10::IValue& item) { return to_cpu(item); });
   }
 
-  c10::IValue to_neuron(const c10::IValue& value) {
-    if (value.isTensor()) return to_neuron(value.toTensor());
+  c10::IValue to_device(const c10::IValue& value) {
+    if (value.isTensor()) return to_device(value.toTensor());
     if (value.isTensorList()) {
       c10::List<at::Tensor> out;
-      for (const at::Tensor& tensor : value.toTensorList()) out.push_back(to_neuron(tensor));
+      for (const at::Tensor& tensor : value.toTensorList()) out.push_back(to_device(tensor));
       return out;
     }
-    return each(value, [this](const c10::IValue& item) { return to_neuron(item); });
+    return each(value, [this](const c10::IValue& item) { return to_device(item); });
   }
 
   // After an operator that writes: arguments take over sizes and storages that changed (`out=`, `resize_`, `t_`).
@@ -101,13 +103,13 @@ class Aliases {
   };
 
   static constexpr c10::DispatchKeySet kCpuKeys{c10::DispatchKey::CPU};
-  static constexpr c10::DispatchKeySet kNeuronKeys{c10::DispatchKey::PrivateUse1};
+  static constexpr c10::DispatchKeySet kDeviceKeys{kDeviceKey};
 
   void enter(DeviceIndex device) {
     TORCH_CHECK(
         pairs_.empty() || device_ == device,
-        "Expected all tensors to be on the same device, but found at least two devices, neuron:",
-        static_cast<int>(device_), " and neuron:", static_cast<int>(device), "!");
+        "Expected all tensors to be on the same device, but found at least two devices, ", kDeviceName, ":",
+        static_cast<int>(device_), " and ", kDeviceName, ":", static_cast<int>(device), "!");
     device_ = device;
   }
 
@@ -154,14 +156,14 @@ class Aliases {
     Block* block = block_of(pair.tensor.storage());
     TORCH_CHECK(
         block != nullptr && twin.unsafeGetStorageImpl() == block->twin.unsafeGetStorageImpl(),
-        "neuron cannot resize memory that it did not allocate");
+        kDeviceName, " cannot resize memory that it did not allocate");
     auto size_bytes = static_cast<int64_t>(twin.nbytes());
     charge(block->device, size_bytes);
     discharge(block->device, block->size_bytes);
     block->size_bytes = size_bytes;
     storage->_mutable_data_ptr_no_checks().release_context();
     void* data = const_cast<void*>(twin.data());
-    storage->set_data_ptr_noswap(c10::DataPtr(data, block, &delete_block, Device(kNeuron, block->device)));
+    storage->set_data_ptr_noswap(c10::DataPtr(data, block, &delete_block, Device(kDeviceType, block->device)));
     storage->set_nbytes(size_bytes);
   }
 

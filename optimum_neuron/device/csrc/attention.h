@@ -27,8 +27,3 @@ inline int64_t fused_sdp_choice(
 }
 
 } // namespace neuron
-
-namespace at::native {
-// The macro builds a static object, which only stores a pointer.
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &neuron::fused_sdp_choice);
-} // namespace at::native

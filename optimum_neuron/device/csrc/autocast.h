@@ -18,15 +18,15 @@ void for_tensors(const c10::IValue& value, const Visit& visit) {
 inline void cast_arguments(torch::jit::Stack* stack, size_t base, c10::ScalarType type) {
   for (size_t i = base; i < stack->size(); i++)
     (*stack)[i] = map_tensors(
-        (*stack)[i], [type](const at::Tensor& tensor) { return at::autocast::cached_cast(type, tensor, kNeuron); });
+        (*stack)[i], [type](const at::Tensor& tensor) { return at::autocast::cached_cast(type, tensor, kDeviceType); });
 }
 
 template <Policy policy>
 void autocast(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKey::AutocastPrivateUse1);
+  c10::impl::ExcludeDispatchKeyGuard guard(kAutocastKey);
   const auto& arguments = op.schema().arguments();
   size_t base = stack->size() - arguments.size();
-  auto lower = at::autocast::get_autocast_dtype(kNeuron);
+  auto lower = at::autocast::get_autocast_dtype(kDeviceType);
   if constexpr (policy == Policy::kLowerPrecision) {
     cast_arguments(stack, base, lower);
   } else if constexpr (policy == Policy::kFloat32) {
@@ -35,14 +35,14 @@ void autocast(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     auto widest = lower;
     for (size_t i = base; i < stack->size(); i++)
       for_tensors((*stack)[i], [&](const at::Tensor& tensor) {
-        widest = at::autocast::prioritize(widest, tensor, kNeuron);
+        widest = at::autocast::prioritize(widest, tensor, kDeviceType);
       });
     cast_arguments(stack, base, widest);
   } else {
     // Inputs stay as they are; the result is asked for in float32 unless the caller asked for something.
     bool eligible = false;
     for (size_t i = base; i < stack->size(); i++)
-      for_tensors((*stack)[i], [&](const at::Tensor& t) { eligible |= at::autocast::is_eligible(t, kNeuron); });
+      for_tensors((*stack)[i], [&](const at::Tensor& t) { eligible |= at::autocast::is_eligible(t, kDeviceType); });
     for (size_t i = 0; eligible && i < arguments.size(); i++)
       if (arguments[i].name() == "dtype" && (*stack)[base + i].isNone()) (*stack)[base + i] = at::kFloat;
   }

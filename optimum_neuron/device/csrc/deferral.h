@@ -21,7 +21,7 @@ inline bool defers() {
 }
 
 inline bool is_plain(const at::Tensor& tensor) {
-  return is_neuron(tensor) && tensor.layout() == c10::kStrided && !tensor.is_complex() && !tensor._is_zerotensor();
+  return is_on_device(tensor) && tensor.layout() == c10::kStrided && !tensor.is_complex() && !tensor._is_zerotensor();
 }
 
 inline bool defers(const at::Tensor& tensor) {
@@ -40,7 +40,7 @@ inline bool may_wait(const torch::jit::Stack& stack, size_t base) {
   int num_numbers = 0, device = -1;
   auto fits = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return true;
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && !is_neuron(tensor)) return ++num_numbers == 1;
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && !is_on_device(tensor)) return ++num_numbers == 1;
     if (!is_plain(tensor) || (device >= 0 && device != tensor.device().index())) return false;
     device = tensor.device().index();
     return true;
@@ -97,7 +97,7 @@ void naming(const c10::OperatorHandle& op, const Call& call) {
   try {
     call();
   } catch (c10::Error& error) {
-    error.add_context(c10::str("while running ", op.schema().name(), " on neuron"));
+    error.add_context(c10::str("while running ", op.schema().name(), " on ", kDeviceName));
     throw;
   }
 }
@@ -119,7 +119,7 @@ inline bool defer(const c10::OperatorHandle& op, const Traits& traits, torch::ji
 }
 
 inline void settle_devices_of(const c10::IValue& value, const std::string& reason) {
-  if (value.isTensor() && value.toTensor().defined() && is_neuron(value.toTensor()))
+  if (value.isTensor() && value.toTensor().defined() && is_on_device(value.toTensor()))
     settle(value.toTensor().device().index(), reason);
   if (!value.isList() || value.isIntList() || value.isDoubleList() || value.isBoolList()) return;
   for (const c10::IValue& item : value.toList()) settle_devices_of(item, reason);

@@ -31,7 +31,7 @@ inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, to
   }
   TORCH_CHECK(
       !aliases.mixed() || traits.takes_host_tensors,
-      "Expected all tensors to be on the same device, but found at least two devices, neuron:",
+      "Expected all tensors to be on the same device, but found at least two devices, ", kDeviceName, ":",
       static_cast<int>(aliases.device()), " and cpu! (when calling ", op.schema().name(), ")");
   if (traits.generator >= 0 && (*stack)[base + traits.generator].isNone() && aliases.device() >= 0)
     (*stack)[base + traits.generator] = engine_of(default_generator(aliases.device()));
@@ -41,7 +41,7 @@ inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, to
   if (traits.writes) aliases.update_arguments();
   for (size_t i = stack->size() - traits.num_results; i < stack->size(); i++) {
     c10::IValue& value = (*stack)[i];
-    if (value.isTensor() || value.isList()) value = aliases.to_neuron(value);
+    if (value.isTensor() || value.isList()) value = aliases.to_device(value);
   }
 }
 
@@ -92,7 +92,7 @@ inline void register_operators(torch::Library& aten) {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     auto op = dispatcher.findSchema(name);
-    if (!op || op->hasKernelForDispatchKey(Key::PrivateUse1)) continue;
+    if (!op || op->hasKernelForDispatchKey(kDeviceKey)) continue;
     bool composed = op->hasKernelForDispatchKey(Key::CompositeExplicitAutogradNonFunctional) ||
         op->hasKernelForDispatchKey(Key::CompositeExplicitAutograd) ||
         op->hasKernelForDispatchKey(Key::CompositeImplicitAutograd);

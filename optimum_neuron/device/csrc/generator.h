@@ -23,9 +23,9 @@ inline uint64_t mix(uint64_t bits) {
 
 struct NeuronGenerator final : c10::GeneratorImpl {
   explicit NeuronGenerator(DeviceIndex device)
-      : GeneratorImpl(Device(kNeuron, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+      : GeneratorImpl(Device(kDeviceType, device), c10::DispatchKeySet(kDeviceKey)) {}
 
-  static c10::DeviceType device_type() { return kNeuron; }
+  static c10::DeviceType device_type() { return kDeviceType; }
   void set_current_seed(uint64_t seed) override { seed_ = seed, offset_ = 0; }
   uint64_t current_seed() const override { return seed_; }
   void set_offset(uint64_t offset) override { offset_ = offset; }
@@ -46,7 +46,7 @@ struct NeuronGenerator final : c10::GeneratorImpl {
   void set_state(const c10::TensorImpl& state) override {
     bool fits = state.numel() == kStateBytes && state.is_cpu() && state.is_contiguous() &&
         state.dtype() == caffe2::TypeMeta::Make<uint8_t>();
-    TORCH_CHECK(fits, "RNG state of neuron must be a torch.ByteTensor of ", kStateBytes, " elements on the CPU");
+    TORCH_CHECK(fits, "RNG state of ", kDeviceName, " must be a torch.ByteTensor of ", kStateBytes, " elements on the CPU");
     std::memcpy(&seed_, state.data(), 8);
     std::memcpy(&offset_, static_cast<const char*>(state.data()) + 8, 8);
   }

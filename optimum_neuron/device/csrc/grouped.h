@@ -20,7 +20,7 @@ inline Tensor scaled_grouped_mm(
   TORCH_CHECK(!bias && !scale_result, "_scaled_grouped_mm takes neither bias nor scale_result");
   TORCH_CHECK(
       scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat,
-      "_scaled_grouped_mm on neuron takes float32 scales, one for each row of the left and column of the right");
+      "_scaled_grouped_mm on ", kDeviceName, " takes float32 scales, one for each row of the left and column of the right");
   TORCH_CHECK(!cut || (offsets && offsets->defined()), "_scaled_grouped_mm needs offs where an operand has no groups");
   int64_t rows = a.size(-2), columns = b.size(-1);
   int64_t groups = a_grouped ? a.size(0) : b_grouped ? b.size(0) : offsets->size(0);

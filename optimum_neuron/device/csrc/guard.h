@@ -20,8 +20,8 @@ inline double elapsed_ms(const Event* start, const Event* end) {
 inline thread_local std::array<c10::StreamId, kMaxDevices> current_streams{};
 
 struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
-  c10::DeviceType type() const override { return kNeuron; }
-  Device getDevice() const override { return Device(kNeuron, current_device()); }
+  c10::DeviceType type() const override { return kDeviceType; }
+  Device getDevice() const override { return Device(kDeviceType, current_device()); }
   Device exchangeDevice(Device device) const override {
     Device before = getDevice();
     setDevice(device);
@@ -71,7 +71,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
  private:
   static constexpr const char* kSynchronize = "synchronize";
   static c10::Stream stream(c10::StreamId id, Device device) {
-    return c10::Stream(c10::Stream::UNSAFE, Device(kNeuron, or_current(device.index())), id);
+    return c10::Stream(c10::Stream::UNSAFE, Device(kDeviceType, or_current(device.index())), id);
   }
 };
 

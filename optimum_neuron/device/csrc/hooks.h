@@ -11,7 +11,7 @@ namespace neuron {
 struct NeuronHooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
-  bool hasPrimaryContext(DeviceIndex device) const override { return meters.at(or_current(device)).claimed; }
+  bool hasPrimaryContext(DeviceIndex device) const override { return meters[or_current(device)].claimed; }
   void init() const override {}
   DeviceIndex deviceCount() const override { return device_count(); }
   void setCurrentDevice(DeviceIndex device) const override { set_current_device(device); }
@@ -24,7 +24,7 @@ struct NeuronHooks final : at::PrivateUse1HooksInterface {
   DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return exchangeDevice(device); }
   bool isPinnedPtr(const void* pointer) const override { return pinned_ranges().contains(pointer); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
-  Device getDeviceFromPtr(void*) const override { return Device(kNeuron, current_device()); }
+  Device getDeviceFromPtr(void*) const override { return Device(kDeviceType, current_device()); }
   const at::Generator& getDefaultGenerator(DeviceIndex device) const override { return default_generator(device); }
   at::Generator getNewGenerator(DeviceIndex device) const override {
     return at::make_generator<NeuronGenerator>(or_current(device));

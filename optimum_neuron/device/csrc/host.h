@@ -9,14 +9,16 @@
 #include <pthread.h>
 #include <atomic>
 #include <string>
+#include "device_type.h"
 
 namespace neuron {
 
 using c10::Device;
 using c10::DeviceIndex;
 
-constexpr c10::DeviceType kNeuron = c10::DeviceType::PrivateUse1;
 constexpr int kMaxDevices = 127; // c10::DeviceIndex is a signed byte
+
+struct Meter;
 
 struct Host {
   int64_t (*device_count)(); // devices of this process
@@ -30,6 +32,7 @@ struct Host {
   int (*holds_interpreter)();
   void* (*leave_interpreter)();
   void (*enter_interpreter)(void* thread);
+  Meter* meters; // of the cores, counted for another device of the same cores already; null for none
 };
 
 inline Host host{};

@@ -26,11 +26,13 @@ inline void check_dtype(ScalarType type) {
   bool complex = c10::isComplexType(type) && type != at::kComplexFloat;
   if (C10_UNLIKELY(complex) && !torch::autograd::get_current_node())
     TORCH_CHECK_TYPE(
-        false, "NCC_EVRF004: a ", type, " tensor on neuron: the device keeps complex numbers as pairs of float32 only. ",
+        false, "NCC_EVRF004: a ", type, " tensor on ", kDeviceName,
+        ": the device keeps complex numbers as pairs of float32 only. ",
         "Cast it to complex64, or keep it on the CPU.");
   if (C10_UNLIKELY(type == at::kFloat8_e4m3fnuz || type == at::kFloat8_e5m2fnuz))
     TORCH_CHECK_TYPE(
-        false, "NCC_EVRF005: a ", type, " tensor on neuron: no NeuronCore has 8-bit floats of the FNUZ kind. ",
+        false, "NCC_EVRF005: a ", type, " tensor on ", kDeviceName,
+        ": no NeuronCore has 8-bit floats of the FNUZ kind. ",
         "Cast it to float16 or bfloat16.");
 }
 
@@ -48,7 +50,7 @@ inline Tensor empty(
   check_unpinned(pin_memory);
   check_dtype(c10::dtype_or_default(dtype));
   DeviceScope scope(index_of(device));
-  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  constexpr c10::DispatchKeySet keys(kDeviceKey);
   return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), format);
 }
 
@@ -58,7 +60,7 @@ inline Tensor empty_strided(
   check_unpinned(pin_memory);
   check_dtype(c10::dtype_or_default(dtype));
   DeviceScope scope(index_of(device));
-  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  constexpr c10::DispatchKeySet keys(kDeviceKey);
   return at::detail::empty_strided_generic(size, stride, &allocator, keys, c10::dtype_or_default(dtype));
 }
 
@@ -75,7 +77,7 @@ inline Tensor zeros(
   check_unpinned(pin_memory);
   check_dtype(type);
   DeviceScope scope(index_of(device));
-  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  constexpr c10::DispatchKeySet keys(kDeviceKey);
   return at::detail::empty_generic(size, &zeros_allocator, keys, type, std::nullopt);
 }
 
@@ -116,8 +118,8 @@ inline Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
 inline Tensor to_copy(
     const Tensor& self, Maybe<ScalarType> dtype, Maybe<c10::Layout> layout, Maybe<Device> device,
     Maybe<bool> pin_memory, bool non_blocking, Maybe<c10::MemoryFormat> format) {
-  bool stays = is_neuron(self) && layout.value_or(c10::kStrided) == c10::kStrided &&
-      (!device || *device == self.device() || (device->type() == kNeuron && !device->has_index()));
+  bool stays = is_on_device(self) && layout.value_or(c10::kStrided) == c10::kStrided &&
+      (!device || *device == self.device() || (device->type() == kDeviceType && !device->has_index()));
   bool waits = defers(self) && !(dtype && c10::isComplexType(*dtype));
   if (!stays || pin_memory.value_or(false) || (dtype && numerics.emulated) || waits)
     return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
@@ -133,7 +135,7 @@ inline Tensor to_copy(
   counting(op, aliases.device(), arguments, [&] {
     copy = at::native::_to_copy(alias, dtype, layout, std::nullopt, pin_memory, non_blocking, format);
   });
-  return aliases.to_neuron(copy);
+  return aliases.to_device(copy);
 }
 
 inline Tensor& set_storage_at(
@@ -160,8 +162,8 @@ struct NoMemory final : c10::Allocator {
 
 inline Tensor efficientzerotensor(
     IntArrayRef size, Maybe<ScalarType> dtype, Maybe<c10::Layout>, Maybe<Device> device, Maybe<bool>) {
-  NoMemory no_memory(Device(kNeuron, or_current(index_of(device))));
-  c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
+  NoMemory no_memory(Device(kDeviceType, or_current(index_of(device))));
+  c10::DispatchKeySet keys({kDeviceKey, c10::DispatchKey::ZeroTensor});
   return at::detail::empty_generic(size, &no_memory, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
@@ -189,7 +191,7 @@ inline Tensor histc(const Tensor& self, int64_t num_bins, const at::Scalar& min,
 // `module.to("neuron")` may keep its Parameter objects: a device tensor can take the place of a host tensor.
 inline bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
   auto plain = [](const Tensor& tensor) {
-    return (is_neuron(tensor) || tensor.is_cpu()) && tensor.layout() == c10::kStrided &&
+    return (is_on_device(tensor) || tensor.is_cpu()) && tensor.layout() == c10::kStrided &&
         !tensor.key_set().has(c10::DispatchKey::Python);
   };
   return plain(self) && plain(from);

@@ -10,7 +10,6 @@
 #include <malloc.h>
 #endif
 #include <sys/mman.h>
-#include <array>
 #include <cstring>
 #include "pages.h"
 #include "queue.h"
@@ -24,7 +23,13 @@ struct Meter {
   std::atomic<int64_t> total{0}, total_freed{0}, num_allocations{0}, num_frees{0}, num_refused{0};
 };
 
-inline std::array<Meter, kMaxDevices> meters;
+// Two devices of the same cores have the same meters.
+inline Meter* meters = new Meter[kMaxDevices];
+
+inline DeviceIndex checked(DeviceIndex device) {
+  TORCH_CHECK(device >= 0 && device < device_count(), "invalid device index ", static_cast<int>(device));
+  return device;
+}
 
 inline void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   int64_t seen = peak.load(std::memory_order_relaxed);
@@ -89,7 +94,7 @@ inline Block* block_of(const c10::Storage& storage) {
 inline c10::DataPtr own(c10::Storage twin, DeviceIndex device) {
   auto size_bytes = static_cast<int64_t>(twin.nbytes());
   void* data = const_cast<void*>(twin.data());
-  return c10::DataPtr(data, new Block{std::move(twin), size_bytes, device}, &delete_block, Device(kNeuron, device));
+  return c10::DataPtr(data, new Block{std::move(twin), size_bytes, device}, &delete_block, Device(kDeviceType, device));
 }
 
 // Make a CPU storage the twin of new device memory.
@@ -151,7 +156,7 @@ struct NeuronAllocator final : c10::DeviceAllocator {
   void recordStream(const c10::DataPtr&, c10::Stream) override {} // work is done when a call returns
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
-    const Meter& meter = meters.at(device);
+    const Meter& meter = meters[checked(device)];
     c10::CachingDeviceAllocator::DeviceStats stats;
     auto fill = [](auto& stat, int64_t now, int64_t peak, int64_t total, int64_t freed) {
       auto& all = stat[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
@@ -165,17 +170,17 @@ struct NeuronAllocator final : c10::DeviceAllocator {
     return stats;
   }
   void resetAccumulatedStats(DeviceIndex device) override {
-    Meter& meter = meters.at(device);
+    Meter& meter = meters[checked(device)];
     for (auto* sum : {&meter.total, &meter.total_freed, &meter.num_allocations, &meter.num_frees, &meter.num_refused})
       *sum = 0;
   }
   void resetPeakStats(DeviceIndex device) override {
-    Meter& meter = meters.at(device);
+    Meter& meter = meters[checked(device)];
     meter.peak = meter.used.load();
     meter.live_peak = meter.live.load();
   }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
-    Meter& meter = meters.at(device);
+    Meter& meter = meters[checked(device)];
     if (!meter.claimed) claim(device);
     meter.limit = host.limit(device);
     return {meter.limit - meter.used, meter.limit};

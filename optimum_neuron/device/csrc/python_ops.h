@@ -28,7 +28,7 @@ inline std::vector<at::Tensor> alias_neuron_list(at::TensorList results, at::Ten
   for (const at::Tensor& input : inputs) aliases.to_cpu(input);
   aliases.set_device(static_cast<DeviceIndex>(device));
   std::vector<at::Tensor> out;
-  for (const at::Tensor& result : results) out.push_back(aliases.to_neuron(result));
+  for (const at::Tensor& result : results) out.push_back(aliases.to_device(result));
   return out;
 }
 

@@ -148,7 +148,7 @@ class Queue {
       counting(waiting.op, device_, arguments, [&] { run_on_cpu(waiting.op, waiting.product, &stack); });
       return nullptr;
     } catch (c10::Error& error) {
-      error.add_context(c10::str("while running ", waiting.op.schema().name(), " on neuron, which had been queued"));
+      error.add_context(c10::str("while running ", waiting.op.schema().name(), " on ", kDeviceName, ", which had been queued"));
       return std::current_exception();
     } catch (...) {
       return std::current_exception();

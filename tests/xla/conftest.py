@@ -1,0 +1,22 @@
+"""The device "xla" is built once for a machine; processes that tests start find it in the caches of the test run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from optimum_neuron.xla import device, library
+from tests.device.conftest import built as built, default_state as default_state, new_python as new_python
+
+# Chosen before a test run sets its caches, so that the developer's is used and nothing is built twice.
+library.place()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def enabled(built: Path) -> None:
+    """The device in this process, and its shared object where other processes of the tests look for it."""
+    device.enable()
+    for path in (library.place(), library.place().with_suffix(".so")):
+        shutil.copy2(path, built.parent)
