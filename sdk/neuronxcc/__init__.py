@@ -3,6 +3,39 @@
 It refuses to be imported where the vendor's `neuronx-cc` is installed, because both own this file.
 """
 
+from optimum_neuron.base.doors import Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("neuronx-cc", __name__)
+
+_OLDER = "optimum_neuron.nki.older"
+_MODULES = ("compiler", "isa", "language", "typing")
+_ATTENTION = {"attention_isa_kernel": "optimum_neuron.tracing:attention_isa_kernel"}
+
+
+def _older(module: str, *names: str) -> dict[str, str]:
+    return {name: f"{_OLDER}{module}:{name}" for name in names}
+
+
+NAMES: Names = {
+    "neuronxcc": {},
+    "neuronxcc.nki": {
+        **_older("", "baremetal", "benchmark", "jit", "profile", "simulate_kernel", "trace"),
+        **{name: f"neuronxcc.nki.{name}:" for name in _MODULES},
+    },
+    **{f"neuronxcc.nki.{name}": f"{_OLDER}.{name}" for name in _MODULES},
+    "neuronxcc.nki.isa.constants": _older(".isa", "dge_mode", "engine", "nc_version", "oob_mode", "reduce_cmd"),
+    "neuronxcc.nki.language.constants": _older(".language", "tile_size"),
+    "neuronxcc.nki._private_kernels": {},
+    "neuronxcc.nki._private_kernels.attention": _ATTENTION,
+    "neuronxcc.nki.kernels": {},
+    "neuronxcc.nki.kernels.attention": _ATTENTION,
+    # The older place of the grid of cores.
+    "neuronxcc.starfish": {},
+    "neuronxcc.starfish.penguin": {},
+    "neuronxcc.starfish.penguin.targets": {},
+    "neuronxcc.starfish.penguin.targets.nki": {},
+    "neuronxcc.starfish.penguin.targets.nki.private_api": {"vnc": f"{_OLDER}:nc"},
+}
+
+__getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -3,11 +3,22 @@
 It refuses to be imported where the vendor's `nki` is installed, because both own this file.
 """
 
+from optimum_neuron.base.doors import Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
-from optimum_neuron.nki import analyze, collectives, jit, simulate
-
-from . import dtype, isa, language, typing
 
 refuse_beside("nki", __name__)
 
-__all__ = ["analyze", "collectives", "dtype", "isa", "jit", "language", "simulate", "typing"]
+_ENUMERATIONS = ("dge_mode", "dma_engine", "engine", "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd")
+_MODULES = ("dtype", "isa", "language", "typing")
+
+NAMES: Names = {
+    "nki": {
+        **{name: f"optimum_neuron.nki:{name}" for name in ("analyze", "collectives", "jit", "simulate")},
+        **{name: f"nki.{name}:" for name in _MODULES},
+    },
+    **{f"nki.{name}": f"optimum_neuron.nki.{name}" for name in ("collectives", "isa", "language")},
+    "nki.isa.constants": {name: f"optimum_neuron.nki.isa:{name}" for name in _ENUMERATIONS},
+    "nki.typing": "optimum_neuron.nki.older.typing",
+}
+
+__getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -68,11 +68,11 @@ def test_unknown_name_suggests_the_nearest(package):
         package.tracee  # noqa: B018
 
 
-def test_device_names_report_what_is_missing(package, monkeypatch):
+def test_device_names_are_attributes_of_torch_and_report_what_is_missing(package, monkeypatch):
     import torch
 
     monkeypatch.delattr(torch, "neuron", raising=False)
-    with pytest.raises(AttributeError, match="torch_neuronx.synchronize needs the torch device 'neuron'"):
+    with pytest.raises(AttributeError, match="torch_neuronx.synchronize is torch:neuron.synchronize"):
         package.synchronize  # noqa: B018
     fake = ModuleType("neuron")
     fake.synchronize = lambda: "done"

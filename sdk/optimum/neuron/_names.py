@@ -1,12 +1,9 @@
-"""Which name of Optimum Neuron is which object here: data for `_doors.py`.
-
-`NAMES` has one entry for each module. A target is `module:attribute`; it is empty for a missing feature, and `ABSENT`
-names the alternative.
-"""
+"""Which name of Optimum Neuron is which object here: the table of a front door (`optimum_neuron/base/doors.py`)."""
 
 from __future__ import annotations
 
 import optimum_neuron
+from optimum_neuron.base.doors import ON_IMPORT, Missing, Names, OfExtra
 
 MODELS = [name for name in optimum_neuron.__all__ if name.startswith("NeuronModelFor")]
 _OTHER_MODELS = ["NeuronSentenceTransformer", "NeuronTracedModel", "NeuronWhisperForConditionalGeneration"]
@@ -122,7 +119,7 @@ ABSENT = {
 
 
 def _absent(*names: str) -> dict[str, str]:
-    return dict.fromkeys(names, "")
+    return {name: Missing(ABSENT[name]) for name in names}
 
 
 def _of(module: str, *names: str) -> dict[str, str]:
@@ -133,12 +130,14 @@ def _ours(*names: str) -> dict[str, str]:
     """Names of `optimum_neuron`; model classes and pipelines under the rules of Optimum Neuron."""
     diffusion = [name for name in names if name in DIFFUSION_CLASSES]
     models = [name for name in names if name in (*MODELS, *_OTHER_MODELS)]
-    return {
+    rows = {
         **{name: f"optimum_neuron:{name}" for name in names},
         **_of("_classes", *models),
         **_of("_diffusion", *diffusion),
         **_of("_pipelines", *(name for name in names if name == "pipeline")),
     }
+    of_extras = {*optimum_neuron.TRAINING_NAMES, *optimum_neuron.DIFFUSION_NAMES}
+    return {name: OfExtra(target) if name in of_extras else target for name, target in rows.items()}
 
 
 def _hub_cache(*names: str) -> dict[str, str]:
@@ -199,7 +198,7 @@ def _training_modules(architecture: str, name: str) -> dict[str, dict[str, str]]
     return {module: {}, f"{module}.modeling_{architecture}": {name: _TRAINING_MODELS[name]}}
 
 
-NAMES: dict[str, dict[str, str]] = {
+NAMES: Names = {
     "optimum.neuron": {
         **_absent("ModelParallelismPlugin"),
         **_ours(*optimum_neuron.__all__, *optimum_neuron.TRAINING_NAMES, *optimum_neuron.DIFFUSION_NAMES),
@@ -264,6 +263,8 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.neuron.models.inference": {},
     "optimum.neuron.models.inference.backend": {},
     "optimum.neuron.models.inference.backend.config": _of("_configs", "NxDNeuronConfig", "NxDVLMNeuronConfig"),
+    "optimum.neuron.models.inference.backend.modules": {},
+    "optimum.neuron.models.inference.backend.modules.generation": {},
     "optimum.neuron.models.inference.backend.neuron_device_memory": {
         "get_neuron_device_indices": f"{_MACHINE}:get_neuron_device_indices"
     },
@@ -385,6 +386,7 @@ NAMES: dict[str, dict[str, str]] = {
     "optimum.exporters.neuron.base": _export_configs("NeuronDefaultConfig", "NeuronExportConfig"),
     "optimum.exporters.neuron.config": _EXPORT_CONFIGS,
     "optimum.exporters.neuron.model_configs": {
+        ON_IMPORT: "optimum.exporters.neuron._configs:register_architectures",
         **_EXPORT_CONFIGS,
         **_export_configs("NeuronDefaultConfig", "register_in_tasks_manager"),
     },

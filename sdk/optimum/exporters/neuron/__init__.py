@@ -1,5 +1,7 @@
-"""`optimum.exporters.neuron`: export from Python."""
+"""`optimum.exporters.neuron`: export from Python; its other modules have no files, see `optimum/neuron/_names.py`."""
 
-from optimum.neuron._doors import door
+from optimum.neuron._names import NAMES
 
-__getattr__, __dir__, __all__ = door(__name__)
+from optimum_neuron.base.doors import open_doors
+
+__getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

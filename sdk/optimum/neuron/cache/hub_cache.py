@@ -10,9 +10,10 @@ from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from optimum.neuron._doors import door
 from optimum.neuron._log import logger
+from optimum.neuron._names import NAMES
 
+from optimum_neuron.base.doors import open_doors
 from optimum_neuron.compiler.cache import CompileCache, shared_url
 from optimum_neuron.errors import CacheError, ConfigError
 
@@ -121,4 +122,4 @@ def create_hub_compile_cache_proxy(
     return CompileCacheHfProxy(repo_id.removeprefix("hf://"), CompileCache(cache_url))
 
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -1,0 +1,171 @@
+"""Front doors: modules under names that scripts already import, such as `torch_xla.core.xla_model`.
+
+A door is a table: for each module its names, and for each name the object here. The modules of a table need no files;
+they come into being when they are imported, and each name is looked up when it is used.
+
+    NAMES = {
+        "acme": {"run": "optimum_neuron.acme:run", "stop": Missing("Runs end by themselves.")},
+        "acme.language": "optimum_neuron.acme.language",
+    }
+    __getattr__, __dir__, __all__ = open_doors("acme", NAMES)
+
+| row | meaning |
+| --- | --- |
+| `"module:attribute"` | that object, also `"module:one.other"`; `"module:"` is the module itself |
+| `OfExtra("module:attribute")` | the same; `import *` leaves it out, because it needs an extra that may be missing |
+| `Missing("Use ...")` | no counterpart: using the name raises `ModelError` with the alternative |
+| `ON_IMPORT: "module:function"` | called when the module is imported |
+| a string in place of a module's rows | all names of `__all__` of that module |
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from ..errors import ModelError, nearest
+
+ON_IMPORT = ""
+"""The row of a function that is called when the module is imported."""
+
+
+class Missing(str):
+    """The alternative to a feature that has no counterpart."""
+
+
+class OfExtra(str):
+    """The target of a name that needs an extra."""
+
+
+Rows = Mapping[str, str]
+Names = Mapping[str, Rows | str]
+"""Rows of each module, or the module whose names it has."""
+
+
+class _Absent(type):
+    """The class of the classes that stand for missing features."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        cls._fail()
+
+    def __call__(cls, *args: Any, **options: Any) -> NoReturn:
+        cls._fail()
+
+    def _fail(cls) -> NoReturn:
+        message = f"`{cls.__module__}.{cls.__name__}` is not supported. {cls.__doc__}"
+        raise ModelError(message, name=cls.__name__, module=cls.__module__)
+
+
+class _Finder:
+    """Makes the modules of tables; a module with a file is left to that file."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Rows | str] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where the module comes from, for the import system."""
+        if name not in self.names or path is None:
+            return None
+        of_file = PathFinder.find_spec(name, path, target)
+        return spec_of(name, path) if of_file is None or of_file.loader is None else of_file
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to the import system."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give a module its names."""
+        module.__doc__ = f"Names of `{module.__name__}` on `optimum_neuron`."
+        vars(module).update(_contents(module.__name__, self.names))
+
+
+_FINDER = _Finder()
+
+
+def serve(names: Names) -> None:
+    """Let all modules of a table be imported.
+
+    Args:
+        names: the table.
+    """
+    _FINDER.names.update(names)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)  # type: ignore[arg-type]
+
+
+def spec_of(name: str, path: Sequence[str] = ()) -> ModuleSpec:
+    """Return the spec of a module of a table that is served, for a finder of its own.
+
+    Args:
+        name: its name.
+        path: the `__path__` of its parent.
+    """
+    last = name.rpartition(".")[2]
+    places = [str(Path(place, last)) for place in path if Path(place, last).is_dir()]
+    is_package = bool(places) or any(other.startswith(f"{name}.") for other in _FINDER.names)
+    spec = ModuleSpec(name, _FINDER, is_package=is_package)  # type: ignore[arg-type]  # it has all that a loader needs
+    if is_package:
+        spec.submodule_search_locations = places
+    return spec
+
+
+def open_doors(module: str, names: Names) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Let all modules of a table be imported, and return `__getattr__`, `__dir__`, and `__all__` of one with a file.
+
+    Args:
+        module: its `__name__`, one of the table.
+        names: the table.
+    """
+    serve(names)
+    held = _contents(module, names)
+    return held["__getattr__"], held["__dir__"], held["__all__"]
+
+
+def _contents(module: str, names: Names) -> dict[str, Any]:
+    """What a module of a table holds."""
+    rows = names[module]
+    if isinstance(rows, str):
+        source = importlib.import_module(rows)
+        return {"__all__": list(source.__all__), **{name: getattr(source, name) for name in source.__all__}}
+    if ON_IMPORT in rows:
+        _found(rows[ON_IMPORT], module)()
+        rows = {name: target for name, target in rows.items() if name != ON_IMPORT}
+    absent = {
+        name: _Absent(name, (), {"__module__": module, "__doc__": str(target)})
+        for name, target in rows.items()
+        if isinstance(target, Missing)
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name in absent:
+            return absent[name]
+        if name in rows:
+            return _found(rows[name], f"{module}.{name}")
+        if f"{module}.{name}" in names:
+            return importlib.import_module(f"{module}.{name}")
+        if name.startswith("__"):  # inspect asks every module for some
+            raise AttributeError(name)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, rows)}")
+
+    def __dir__() -> list[str]:
+        return sorted(rows)
+
+    listed = sorted(name for name, target in rows.items() if not isinstance(target, (Missing, OfExtra)))
+    return {"__getattr__": __getattr__, "__dir__": __dir__, "__all__": listed}
+
+
+def _found(target: str, name: str) -> Any:
+    """The object of a row."""
+    place, _, path = target.partition(":")
+    found = importlib.import_module(place)
+    try:
+        return functools.reduce(getattr, path.split("."), found) if path else found
+    except AttributeError as error:
+        raise AttributeError(f"{name} is {target}, which is not there: {error}") from error

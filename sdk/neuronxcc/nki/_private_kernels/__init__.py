@@ -1,1 +1,0 @@
-"""Kernels under the names that older scripts import."""

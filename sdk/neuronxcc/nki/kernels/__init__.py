@@ -1,1 +1,0 @@
-"""Kernels under the vendor's names."""

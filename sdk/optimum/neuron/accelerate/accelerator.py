@@ -1,5 +1,0 @@
-"""`optimum.neuron.accelerate.accelerator`: the accelerator of training loops."""
-
-from optimum.neuron._doors import door
-
-__getattr__, __dir__, __all__ = door(__name__)

@@ -1,5 +1,0 @@
-"""`optimum.neuron.models.inference`: decoder families for inference."""
-
-from optimum.neuron._doors import door
-
-__getattr__, __dir__, __all__ = door(__name__)

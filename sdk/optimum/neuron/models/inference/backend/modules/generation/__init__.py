@@ -1,1 +1,0 @@
-"""`optimum.neuron.models.inference.backend.modules.generation`: how decoders generate."""

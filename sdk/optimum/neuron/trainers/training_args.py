@@ -1,5 +1,0 @@
-"""`optimum.neuron.trainers.training_args`: a trainer and its arguments."""
-
-from optimum.neuron._doors import door
-
-__getattr__, __dir__, __all__ = door(__name__)

@@ -1,5 +1,0 @@
-"""`DataParallel` where older scripts import it from."""
-
-from optimum_neuron.tracing import DataParallel
-
-__all__ = ["DataParallel"]
