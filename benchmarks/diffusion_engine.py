@@ -84,7 +84,7 @@ def _export(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float
     """Not an engine: it compiles the model as pipelines compile their parts, and saves it for ours."""
     from optimum_neuron.engine import Call as EntryPoint, Leaf
     from optimum_neuron.exporters import neuron_config, prepare, save_folder
-    from optimum_neuron.exporters.diffusion import CallRecorder, part_name
+    from optimum_neuron.kinds.diffusion import CallRecorder, part_name
     from optimum_neuron.sources import ModelSource
     from optimum_neuron.sources.pipelines import DiffusersConfig, empty_component
 

@@ -1,14 +1,14 @@
 from .buckets import suggest_buckets as suggest_buckets
 from .checking import check_model as check_model
 from .exporters import main_export as main_export
-from .exporters.audio_text.configuration import NeuronAudioTextConfig as NeuronAudioTextConfig
-from .exporters.diffusion.configuration import NeuronDiffusionConfig as NeuronDiffusionConfig
-from .exporters.encoders.configuration import NeuronEncoderConfig as NeuronEncoderConfig
-from .exporters.image_text.configuration import NeuronImageTextConfig as NeuronImageTextConfig
-from .exporters.seq2seq.configuration import (
+from .kinds.diffusion import NeuronDiffusionConfig as NeuronDiffusionConfig
+from .kinds.encoder import NeuronEncoderConfig as NeuronEncoderConfig
+from .kinds.encoder_decoder import (
     NeuronSeq2SeqConfig as NeuronSeq2SeqConfig,
     NeuronSpeechSeq2SeqConfig as NeuronSpeechSeq2SeqConfig,
 )
+from .kinds.multimodal.audio import NeuronAudioTextConfig as NeuronAudioTextConfig
+from .kinds.multimodal.image import NeuronImageTextConfig as NeuronImageTextConfig
 from .modeling import (
     NeuronModelForAudioClassification as NeuronModelForAudioClassification,
     NeuronModelForAudioFrameClassification as NeuronModelForAudioFrameClassification,

@@ -35,7 +35,7 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 
 SLOW = (
     *("tests/docs/", "tests/distributed/", "tests/trainer/", "tests/sdk/test_scripts.py"),
-    *("tests/exporters/encoders/test_architectures.py", "tests/exporters/test_architectures.py"),
+    *("tests/kinds/encoder/test_architectures.py", "tests/exporters/test_architectures.py"),
     *("tests/exporters/test_export.py", "tests/modeling/test_image_text.py", "tests/modeling/test_leaks.py"),
     *("tests/modeling/test_seq2seq.py", "tests/modeling/test_tiers.py", "tests/device/test_operators.py"),
     *("tests/device/test_distributed.py", "tests/test_light_import.py", "tests/modeling/test_tensor_parallel.py"),

@@ -185,7 +185,7 @@ def save_tiny_encoder(folder: Path, model_type: str, task: str, *, seed: int = 0
 
 def tiny_shapes(model_type: str, task: str) -> dict[str, Any]:
     """Small static shapes for an architecture, no C++ compiler."""
-    from optimum_neuron.exporters.encoders import find_architecture
+    from optimum_neuron.kinds.encoder import find_architecture
 
     options: dict[str, Any] = {"optlevel": "1"}
     is_contrastive = find_architecture(model_type)[1].contrastive

@@ -22,6 +22,7 @@ ORDER = (
     ("modeling", "profiling"),
     ("checking", "simulator"),
     ("exporters",),
+    ("kinds",),
     ("batching",),
     ("artifact", "engine", "sources"),
     ("models", "runtime"),
@@ -225,7 +226,7 @@ def test_folders_of_tests_are_those_of_packages():
 
 
 TESTED_BY = {
-    "exporters/encoders/patches": "exporters/encoders/test_architectures.py",
+    "kinds/encoder/patches": "kinds/encoder/test_architectures.py",
     "nki/instructions": "sdk/test_nki.py",
     "nki/language": "sdk/test_nki.py",
 }

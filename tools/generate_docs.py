@@ -30,7 +30,7 @@ from optimum_neuron import errors, upstream
 from optimum_neuron.base.variables import TABLE
 from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli import next_command
-from optimum_neuron.exporters import KINDS
+from optimum_neuron.kinds import KINDS
 from optimum_neuron.models import families
 from optimum_neuron.options.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.pipelines import ALIASES, NOT_SERVED, PIPELINES

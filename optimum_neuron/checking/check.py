@@ -22,8 +22,9 @@ from ..compiler import (
 )
 from ..compiler.rules import host_ops
 from ..errors import CaptureError, DeviceMemoryError
-from ..exporters import Progress, compile_options, judging_target, kind_of, without_weights
+from ..exporters import Progress, judging_target, without_weights
 from ..hardware import InstanceSpec, Target, kernels_for, resolve_instance, resolve_target
+from ..kinds import compile_options, kind_of
 from ..options.configuration import CompileConfig
 from ..options.option import SOURCE_OPTIONS, check_known
 from ..runtime import require_fit

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from types import UnionType
 from typing import Any, TypeVar
 
-from ..exporters import config_classes
+from ..kinds import config_classes
 from ..options.configuration import CompileConfig, NeuronConfig
 from ..options.option import MODEL_GROUP, Option, SourceOptions, options_of
 

@@ -14,7 +14,9 @@ COMPILER_VERSION = "0.1.0"
 @functools.cache
 def source_hash() -> str:
     """Hash of the code that makes programs: compiler and models. Requests made by other code are not reused."""
-    return hash_of_sources(Path(__file__).resolve().parents[1], ("compiler", "models", "sources", "exporters"))[:16]
+    return hash_of_sources(
+        Path(__file__).resolve().parents[1], ("compiler", "models", "sources", "kinds", "exporters")
+    )[:16]
 
 
 def hash_of_sources(root: Path, names: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> str:

@@ -3,6 +3,24 @@ from ..base.upstream_rules import (
     tell_ignored as tell_ignored,
     upstream_rules as upstream_rules,
 )
+from ..kinds import (
+    KINDS as KINDS,
+    MODEL as MODEL,
+    Kind as Kind,
+    Plan as Plan,
+    compile_options as compile_options,
+    config_classes as config_classes,
+    kind_of as kind_of,
+    signature_of as signature_of,
+)
+from ..kinds.decoder import (
+    DecoderKind as DecoderKind,
+    decoder_captures as decoder_captures,
+    decoder_signature as decoder_signature,
+    num_positions as num_positions,
+    state_specs as state_specs,
+)
+from ..kinds.encoder_decoder import encoder_decoder_signature as encoder_decoder_signature
 from ..sources import (
     COMPARED as COMPARED,
     CONFIGURATION_FILES as CONFIGURATION_FILES,
@@ -57,26 +75,10 @@ from . import build as build, hub_cache as hub_cache, load as load
 from .build import cache_request as cache_request, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .comparisons import COMPARISONS as COMPARISONS
-from .decoder import (
-    DecoderKind as DecoderKind,
-    decoder_captures as decoder_captures,
-    num_positions as num_positions,
-    state_specs as state_specs,
-)
 from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
 from .folder import file_hash as file_hash, read_bare_config as read_bare_config, read_folder as read_folder
 from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .inspection import inspect_export as inspect_export
-from .kinds import (
-    KINDS as KINDS,
-    MODEL as MODEL,
-    Kind as Kind,
-    Plan as Plan,
-    compile_options as compile_options,
-    config_classes as config_classes,
-    kind_of as kind_of,
-    signature_of as signature_of,
-)
 from .load import load_exported as load_exported
 from .peer_options import (
     OF_GENERATION as OF_GENERATION,
@@ -95,7 +97,6 @@ from .request import (
     without_weights as without_weights,
 )
 from .save import save_folder as save_folder
-from .signatures import decoder_signature as decoder_signature, encoder_decoder_signature as encoder_decoder_signature
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

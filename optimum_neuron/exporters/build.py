@@ -15,9 +15,9 @@ from ..compiler.cache import CompileCache
 from ..compiler.rules import Report, base_name, host_ops
 from ..errors import ConfigError, nearest
 from ..hardware import Target, taking_e4m3fn
+from ..kinds import Plan, kind_of
 from ..options.configuration import CompileConfig
 from ..sources import ModelSource
-from .kinds import Plan, kind_of
 from .request import entry_fields, label_of, request_fields, without_weights
 
 

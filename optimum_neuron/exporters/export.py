@@ -9,6 +9,7 @@ from typing import Any
 from ..base.core import Choice
 from ..errors import ModelError
 from ..hardware import resolve_instance
+from ..kinds import DECODER_CHOICES, SHARING
 from ..sources import (
     ModelSource,
     fill_missing,
@@ -23,7 +24,6 @@ from ..sources.pipelines import customize, is_pipeline, split_additions
 from .diffusion import PipelineReport, export_pipeline
 from .folder_marks import is_export
 from .inspection import describe_graph, describe_stages
-from .kinds import DECODER_CHOICES, SHARING
 from .peer_options import refuse_additions, translate
 from .prepare import open_cache, prepare
 from .prepared import Prepared, WorkFolder

@@ -18,12 +18,12 @@ from typing import Any
 from ..base import env
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..files.plain_json import parse_json, read_object
+from ..kinds import KINDS, Kind, kind_of
 from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..options.peer_attributes import with_origin
 from ..sources import TASKS
 from ..weights import SINGLE_FILE
 from .folder_marks import is_export
-from .kinds import KINDS, Kind, kind_of
 from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
 

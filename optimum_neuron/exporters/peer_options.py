@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..errors import ConfigError, ModelError
+from ..kinds import compile_options
 from ..options.configuration import NEFF_FILE, CompileConfig
 from ..sources.pipelines import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
-from .kinds import compile_options
 from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, cache_dtype_of, translate_quantization
 
 logger = logging.getLogger(__name__)

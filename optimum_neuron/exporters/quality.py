@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..engine import Signature
-    from .validation import Recorder
+    from ..kinds import Recorder
 
 TEXT = (
     "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the distribution of the "
@@ -69,7 +69,7 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
     import torch
 
     from ..engine import make_decoder, make_sequences, plan_packing, reads_features
-    from .validation import cache_dtype
+    from ..kinds import cache_dtype
 
     ids = _token_ids(folder)
     if ids is None or reads_features(signature["score"].names):

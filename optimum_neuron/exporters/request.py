@@ -26,6 +26,7 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
+from ..kinds import compile_options, kind_of
 from ..options.configuration import DEGREES, CompileConfig, plain_op_names
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
 from ..options.peer_attributes import with_origin
@@ -41,7 +42,6 @@ from ..sources import (
     quantization_of,
     require_cache_scales,
 )
-from .kinds import compile_options, kind_of
 from .peer_options import translate
 
 _NOT_STRUCTURE = (

@@ -22,16 +22,16 @@ from ..base.wording import time_span
 from ..compiler.lower import probe_cpu
 from ..errors import ConfigError, ValidationError
 from ..files.records import Record
+from ..kinds import Recorder, kind_of
 from ..sources import load_original, quantization_of, weights_reader
 from ..weights import Shards, plain_names
 from .comparisons import COMPARISONS
 from .folder import file_hash
-from .kinds import kind_of
 from .quality import Quality, measure_quality, with_quantized_weights
-from .validation import OutputError, Recorder, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
+from .validation import OutputError, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
 
 if TYPE_CHECKING:
-    from .kinds import Kind
+    from ..kinds import Kind
     from .prepared import Prepared
 
 Comparison = tuple[list[OutputError], Quality | None]

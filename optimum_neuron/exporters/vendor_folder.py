@@ -19,10 +19,10 @@ from ..base.core import AutoCast
 from ..errors import ArtifactError, NeuronError
 from ..files.plain_json import parse_json
 from ..hardware import TARGETS
+from ..kinds import Kind, kind_of
 from ..options.configuration import CONFIG_FILE
 from ..options.sizes import is_count
 from ..sources import TASKS, find_task, plain_task
-from .kinds import Kind, kind_of
 from .request import plain_options
 
 _PROGRAMS = ("model.neuron", "encoder/model.neuron", "decoder/model.neuron")

@@ -9,7 +9,7 @@ import torch
 
 from ..compiler import Program
 from ..errors import ConfigError, ShapeError
-from ..exporters.image_text import ENCODE
+from ..kinds.multimodal.image import ENCODE
 
 _USE_PROCESSOR = "Pass the output of the model's processor with return_tensors='pt'."
 

@@ -18,8 +18,8 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, Seq
 from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
 from ..exporters import Prepared
-from ..exporters.encoders import unflatten
-from ..exporters.seq2seq import EncodedSource, Source
+from ..kinds.encoder import unflatten
+from ..kinds.encoder_decoder import EncodedSource, Source
 from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache, own_cache
 from .checks import HostCallable, check_rows, checked_mask

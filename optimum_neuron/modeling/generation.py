@@ -17,7 +17,8 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList,
 from ..base.core import Choice
 from ..engine import Steps
 from ..errors import ConfigError, ModelError
-from ..exporters import Prepared, signature_of
+from ..exporters import Prepared
+from ..kinds import signature_of
 from ..sources import GENERATION, read_typed
 from ..upstream.cache_argument import CACHE
 from .batching import ContinuousBatching

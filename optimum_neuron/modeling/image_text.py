@@ -19,7 +19,7 @@ from ..base.core import Choice
 from ..engine import position_offset, smallest_bucket
 from ..errors import ConfigError
 from ..exporters import Prepared
-from ..exporters.image_text import find_architecture
+from ..kinds.multimodal.image.architectures import find_architecture
 from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache
 from .checks import refuse_outputs

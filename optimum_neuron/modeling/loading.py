@@ -18,7 +18,6 @@ from ..exporters import (
     Prepared,
     WorkFolder,
     check_tolerance,
-    compile_options,
     is_export,
     load_exported,
     neuron_config,
@@ -27,6 +26,7 @@ from ..exporters import (
     translate,
 )
 from ..hardware import resolve_instance
+from ..kinds import compile_options
 from ..options.configuration import DEGREES, num_cores_of
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ..runtime import claimed

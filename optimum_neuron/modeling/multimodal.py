@@ -14,7 +14,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..exporters import Prepared
-from ..exporters.audio_text import find_architecture
+from ..kinds.multimodal.audio import find_architecture
 from ..upstream.cache_argument import takes_cache
 from .cache import NeuronCache
 from .checks import refuse_outputs

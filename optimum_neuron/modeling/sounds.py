@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from ..errors import ShapeError
-from ..exporters.seq2seq import Source
+from ..kinds.encoder_decoder import Source
 
 
 def checked_audio(

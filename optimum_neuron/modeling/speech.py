@@ -22,7 +22,7 @@ from transformers.utils import ModelOutput
 from ..engine import Forward
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared
-from ..exporters.seq2seq import EncodedSource, Source
+from ..kinds.encoder_decoder import EncodedSource, Source
 from ..runtime import LoadedProgram
 from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache

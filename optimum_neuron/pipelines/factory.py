@@ -87,7 +87,8 @@ def pipeline(
         ModelError: the task is unknown, or there is no tokenizer or processor.
         NeuronError: the model cannot be exported or loaded.
     """
-    from ..exporters import OF_GENERATION, PEER_OPTIONS, compile_options
+    from ..exporters import OF_GENERATION, PEER_OPTIONS
+    from ..kinds import compile_options
     from ..modeling import CHECKPOINT_OPTIONS, LOAD_OPTIONS, NeuronModel
 
     name = ALIASES.get(task, task)

@@ -21,7 +21,8 @@ def profile_pipeline(folder: Path, *, num_steps: int) -> Profile:
         folder: written by `optimum-cli export neuron`.
         num_steps: denoising steps.
     """
-    from ..exporters.diffusion import example_arguments, in_place, load_pipeline, place
+    from ..exporters.diffusion import load_pipeline, place
+    from ..kinds.diffusion import example_arguments, in_place
     from ..sources import load_source
 
     prepared = load_pipeline(load_source(folder), {}, host_code="stored")

@@ -62,7 +62,8 @@ def program_of(
 ) -> Program:
     """Capture a program; the newest are kept, because a comparison estimates one on many instances."""
     from ..compiler import compile_graphs
-    from ..exporters import Progress, kind_of
+    from ..exporters import Progress
+    from ..kinds import kind_of
 
     fields = {name: value for name, value in config.to_dict().items() if name not in ("target", "instance_type")}
     model = source.config.to_json_string(use_diff=False)

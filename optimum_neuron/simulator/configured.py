@@ -23,7 +23,7 @@ from .request import DTYPES, EstimateRequest, require_no_options
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
-    from ..exporters import Kind
+    from ..kinds import Kind
     from ..sources import ModelSource
 
 TEXT_IN_LARGER = "image-text-to-text"
@@ -36,7 +36,7 @@ def count_config(
     source: ModelSource, request: EstimateRequest, machine: Machine
 ) -> DecoderCounts | ProgramCounts | RunCounts:
     """Count a configuration."""
-    from ..exporters import kind_of
+    from ..kinds import kind_of
     from .work import decoder_sizes
 
     task = task_of_config(source.config, request.task or "auto")
@@ -131,7 +131,7 @@ def _counts_as_compiled(
 
 def decodes(config: Any) -> bool:
     """Return whether a model is a causal language model, or one with an image or audio encoder."""
-    from ..exporters import kind_of
+    from ..kinds import kind_of
 
     return kind_of(task_of_config(config, "auto"), config.model_type).is_estimated_by_size
 

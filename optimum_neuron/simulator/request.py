@@ -219,7 +219,8 @@ def keywords_of_compiled(*kinds: Kind) -> tuple[str, ...]:
 
 def request_of(options: Mapping[str, Any]) -> EstimateRequest:
     """Return the request of keywords: those of an estimate, of an export, and of a source."""
-    from ..exporters import compile_options, translate
+    from ..exporters import translate
+    from ..kinds import compile_options
 
     known = (*KEYWORDS, *compile_options(), *SOURCE_OPTIONS)
     if any(name not in known for name in options):

@@ -1,6 +1,6 @@
 """Architectures that were compared with transformers for each task.
 
-`tests/exporters/encoders/test_architectures.py` writes the list; it, `tests/exporters/test_architectures.py` for text
+`tests/kinds/encoder/test_architectures.py` writes the list; it, `tests/exporters/test_architectures.py` for text
 generation, `tests/modeling/test_seq2seq.py` for text to text, `tests/modeling/test_speech.py` for speech to text,
 `tests/modeling/test_image_text.py` for images and text, and `test_multimodal.py` for audio and text check each row of
 it.

@@ -7,7 +7,7 @@ import torch
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters.image_text import NeuronImageTextConfig
+from optimum_neuron.kinds.multimodal.image import NeuronImageTextConfig
 from optimum_neuron.options.configuration import NeuronConfig
 from optimum_neuron.profiling import calls_of
 from optimum_neuron.simulator import estimate

@@ -11,8 +11,9 @@ from optimum_neuron import NeuronConfig, check_model
 from optimum_neuron.base.core import Choice
 from optimum_neuron.compiler import judged_calls
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
-from optimum_neuron.exporters import DecoderKind, Plan, kind_of
 from optimum_neuron.hardware import TARGETS
+from optimum_neuron.kinds import Plan, kind_of
+from optimum_neuron.kinds.decoder import DecoderKind
 from optimum_neuron.simulator import estimate
 from optimum_neuron.sources import ModelSource, architectures_of
 from tests.encoders import tiny_encoder_config, tiny_shapes

@@ -15,8 +15,8 @@ from optimum_neuron.compiler import Graph, Program
 from optimum_neuron.compiler.neff import open_neff, write_neff
 from optimum_neuron.engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
 from optimum_neuron.errors import ArtifactError
-from optimum_neuron.exporters import decoder_signature, encoder_decoder_signature
-from optimum_neuron.exporters.seq2seq import TOKENS
+from optimum_neuron.kinds.decoder import decoder_signature
+from optimum_neuron.kinds.encoder_decoder import TOKENS, encoder_decoder_signature
 from optimum_neuron.models import key_value_state
 from tests.test_bad_files import seal
 from tests.tiny import NUM_BYTE_TOKENS

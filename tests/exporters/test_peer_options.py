@@ -17,8 +17,9 @@ from optimum_neuron import (
 )
 from optimum_neuron.compiler.neff import open_neff
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import kind_of, translate
+from optimum_neuron.exporters import translate
 from optimum_neuron.exporters.peer_options import FIXED, OF_DIFFUSION, WITHOUT_EFFECT
+from optimum_neuron.kinds import kind_of
 from optimum_neuron.options.configuration import NEFF_FILE
 from tests import seq2seq, speech
 from tests.encoders import save_tiny_encoder, tiny_shapes
@@ -158,7 +159,7 @@ def test_every_kind_accepts_every_keyword(kind, checkpoint, tmp_path):
 
 
 def test_beams_are_ignored_where_unused(caplog):
-    caplog.set_level(logging.INFO, "optimum_neuron.exporters.kinds")
+    caplog.set_level(logging.INFO, "optimum_neuron.kinds.base")
     assert kind_of("text-generation", "llama").plain({"num_beams": 4, "batch_size": 2}) == {"batch_size": 2}
     assert [record.args[0] for record in caplog.records] == ["num_beams"]
     assert kind_of("text2text-generation", "t5").plain({"num_beams": 4}) == {"num_beams": 4}
@@ -169,7 +170,7 @@ def test_beams_are_ignored_where_unused(caplog):
     [("text-generation", "llama"), ("text2text-generation", "t5"), ("automatic-speech-recognition", "whisper")],
 )
 def test_generative_models_accept_any_batch(task, model_type, caplog):
-    caplog.set_level(logging.INFO, "optimum_neuron.exporters.kinds")
+    caplog.set_level(logging.INFO, "optimum_neuron.kinds.base")
     assert kind_of(task, model_type).plain({"dynamic_batch_size": False}) == {}
     assert [record.args[0] for record in caplog.records] == ["dynamic_batch_size"]
     assert kind_of("fill-mask", "bert").plain({"dynamic_batch_size": True}) == {"dynamic_batch_size": True}

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM
-from optimum_neuron.exporters.validation.rounding import cached_logits
+from optimum_neuron.kinds import cached_logits
 from optimum_neuron.simulator import estimate
 from optimum_neuron.sources import quantization
 from optimum_neuron.upstream.cache_argument import CACHE

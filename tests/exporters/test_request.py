@@ -11,8 +11,9 @@ from transformers import AutoConfig
 
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
-from optimum_neuron.exporters import cache_request, compile_options, neuron_config, open_cache, structure_differences
+from optimum_neuron.exporters import cache_request, neuron_config, open_cache, structure_differences
 from optimum_neuron.exporters.request import request_fields, split_options, structure_of
+from optimum_neuron.kinds import compile_options
 from optimum_neuron.options.option import SOURCE_OPTIONS
 from optimum_neuron.sources import TASKS, ModelSource, load_source, tasks_of
 from tests.encoders import save_tiny_encoder, tiny_encoder_config, tiny_shapes

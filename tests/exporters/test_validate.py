@@ -14,9 +14,10 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.engine import Decoder, Packing, Sequences, decoder as decoder_module
 from optimum_neuron.errors import ConfigError, ValidationError
-from optimum_neuron.exporters import comparisons, kind_of, main_export
-from optimum_neuron.exporters.validation import OutputError, Recorder, compare, default_tolerance, validate
+from optimum_neuron.exporters import comparisons, main_export
+from optimum_neuron.exporters.validation import OutputError, compare, default_tolerance, validate
 from optimum_neuron.exporters.validation.statistics import allow_rounding
+from optimum_neuron.kinds import Recorder, kind_of
 from optimum_neuron.options.configuration import NeuronConfig
 from optimum_neuron.runtime import Executor
 from tests.raising import raises

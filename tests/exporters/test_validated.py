@@ -104,7 +104,8 @@ def test_damaged_record_is_written_again(home, folder, content):
 
 @pytest.mark.filterwarnings("ignore")
 def test_picture_of_a_pipeline_is_compared_once(home, tmp_path, monkeypatch):
-    module = importlib.import_module("optimum_neuron.exporters.diffusion.pipeline")
+    from optimum_neuron.exporters.diffusion import pipeline as module
+
     compare = mock.Mock(wraps=module._compare_picture)
     monkeypatch.setattr(module, "_compare_picture", compare)
     folder = save_pipeline(tmp_path / "sd", "sd")

@@ -12,9 +12,9 @@ import torch
 import transformers
 from transformers import AutoModelForMultimodalLM
 
-from optimum_neuron import NeuronAudioTextConfig, NeuronModelForMultimodalLM, main_export, pipeline
+from optimum_neuron import NeuronModelForMultimodalLM, main_export, pipeline
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError, ValidationError
-from optimum_neuron.exporters.audio_text import IMPLEMENTED
+from optimum_neuron.kinds.multimodal.audio import IMPLEMENTED, NeuronAudioTextConfig
 from optimum_neuron.sources import find_task, infer_task, tasks_of
 from tests.audio_text import (
     AUDIO_TOKEN_ID,

@@ -143,7 +143,7 @@ def test_wrong_numbers_of_stages_are_refused(folder, tmp_path, monkeypatch):
         compiled(folder, tensor_parallel_size=64, pipeline_parallel_size=2)
     with raises(ConfigError):
         compiled(folder, pipeline_parallel_size=0)
-    monkeypatch.setattr("optimum_neuron.exporters.decoder.find_stacks", lambda *_, **__: ())
+    monkeypatch.setattr("optimum_neuron.kinds.decoder.plan.find_stacks", lambda *_, **__: ())
     with raises(ModelError, option="pipeline_parallel_size", num_layers=1):
         compiled(folder, pipeline_parallel_size=2)
     bert = save_tiny_encoder(tmp_path / "bert", "bert", "text-classification")

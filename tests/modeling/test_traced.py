@@ -15,7 +15,6 @@ import transformers
 
 import optimum_neuron
 from optimum_neuron import (
-    NeuronEncoderConfig,
     NeuronModelForFeatureExtraction,
     NeuronModelForImageClassification,
     NeuronModelForMaskedLM,
@@ -32,8 +31,9 @@ from optimum_neuron.errors import (
     ValidationError,
     WeightsError,
 )
-from optimum_neuron.exporters import comparisons, compile_options
-from optimum_neuron.exporters.encoders import AXES
+from optimum_neuron.exporters import comparisons
+from optimum_neuron.kinds import compile_options
+from optimum_neuron.kinds.encoder import AXES, NeuronEncoderConfig
 from optimum_neuron.sources import TASKS
 from tests.encoders import IMAGE, SAMPLES, VOCABULARY, randomize, save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.raising import raises, refused_operators

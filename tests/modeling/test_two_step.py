@@ -7,8 +7,9 @@ import logging
 import pytest
 import torch
 
-from optimum_neuron import NeuronConfig, NeuronEncoderConfig, NeuronModelForCausalLM
+from optimum_neuron import NeuronConfig, NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, ConfigError
+from optimum_neuron.kinds.encoder import NeuronEncoderConfig
 from tests.raising import raises
 from tests.tiny import SHAPES
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from optimum_neuron.exporters import state_specs
+from optimum_neuron.kinds.decoder import state_specs
 from optimum_neuron.models import Family, build_decoder
 from optimum_neuron.options.configuration import NeuronConfig
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, Pair

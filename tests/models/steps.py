@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from optimum_neuron.exporters import state_specs
+from optimum_neuron.kinds.decoder import state_specs
 from optimum_neuron.models import Family, build_decoder, persistent_buffers
 from optimum_neuron.models.generic import GenericDecoder
 from optimum_neuron.models.generic.cache import state_cache

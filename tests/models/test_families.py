@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from optimum_neuron.exporters import decoder_captures
+from optimum_neuron.kinds.decoder import decoder_captures
 from optimum_neuron.models import build_decoder, choose_family, families, key_value_state, persistent_buffers
 from optimum_neuron.options.configuration import NeuronConfig
 from tests.models.cores import SharedPair

@@ -8,9 +8,11 @@ import pickle
 
 import pytest
 
-from optimum_neuron import NeuronConfig, NeuronImageTextConfig, NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
+from optimum_neuron import NeuronConfig
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters import KINDS
+from optimum_neuron.kinds import KINDS
+from optimum_neuron.kinds.encoder_decoder import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
+from optimum_neuron.kinds.multimodal.image import NeuronImageTextConfig
 from optimum_neuron.options.configuration import MAX_DEFAULT_SEQUENCE_LENGTH
 from optimum_neuron.options.option import check_known
 from tests.raising import raises

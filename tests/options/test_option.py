@@ -10,7 +10,6 @@ import torch
 
 from optimum_neuron import (
     NeuronConfig,
-    NeuronDiffusionConfig,
     NeuronModelForCausalLM,
     NeuronModelForSequenceClassification,
     NeuronTrainingArguments,
@@ -18,6 +17,7 @@ from optimum_neuron import (
 )
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import main_export
+from optimum_neuron.kinds.diffusion import NeuronDiffusionConfig
 from optimum_neuron.options.option import ChecksKeywords, check_known, checks_keywords
 from optimum_neuron.simulator import estimate
 from optimum_neuron.tracing import trace

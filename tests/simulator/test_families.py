@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron.compiler import compile_graphs
-from optimum_neuron.exporters import kind_of, neuron_config
+from optimum_neuron.exporters import neuron_config
+from optimum_neuron.kinds import kind_of
 from optimum_neuron.simulator.work import as_published, work_of_program
 from optimum_neuron.sources import load_source
 from tests.models.generic.test_states import CASES

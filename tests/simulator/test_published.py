@@ -10,7 +10,8 @@ from transformers import CONFIG_MAPPING
 
 from optimum_neuron.compiler import compile_graphs, memory_need
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters import kind_of, main_export, neuron_config
+from optimum_neuron.exporters import main_export, neuron_config
+from optimum_neuron.kinds import kind_of
 from optimum_neuron.simulator import choose_machine, device_time, estimate
 from optimum_neuron.simulator.work import (
     Attention,

@@ -11,7 +11,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from optimum_neuron import NeuronModelForCausalLM, check_model
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import cache_request, kind_of
+from optimum_neuron.exporters import cache_request
+from optimum_neuron.kinds import kind_of
 from optimum_neuron.sources import TASKS, ModelSource, find_folder, infer_task, load_source, other_tasks, read_config
 from optimum_neuron.sources.source import served_task
 from optimum_neuron.sources.tasks import SYNONYMS

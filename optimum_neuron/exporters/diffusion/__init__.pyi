@@ -1,18 +1,3 @@
-from .component import (
-    CompiledComponent as CompiledComponent,
-    part_name as part_name,
-)
-from .configuration import (
-    NeuronDiffusionConfig as NeuronDiffusionConfig,
-    ResolvedDiffusionConfig as ResolvedDiffusionConfig,
-)
-from .dry_run import (
-    CallRecorder as CallRecorder,
-    count_calls as count_calls,
-    exact_sizes as exact_sizes,
-    example_arguments as example_arguments,
-    in_place as in_place,
-)
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
     calls_of_metadata as calls_of_metadata,
@@ -30,5 +15,3 @@ from .report import (
     export_pipeline as export_pipeline,
 )
 from .save import check_pipeline_output as check_pipeline_output, save_pipeline as save_pipeline
-from .sharing import is_shared as is_shared, split_component as split_component
-from .slicing import remedy as remedy

@@ -22,6 +22,22 @@ from ...compiler.lower import Mode
 from ...engine import Call, Calls
 from ...errors import ConfigError, ValidationError
 from ...hardware import Target, resolve_instance
+from ...kinds.diffusion import (
+    METHODS,
+    STRENGTH,
+    NeuronDiffusionConfig,
+    comparable,
+    example_arguments,
+    in_place,
+    is_shared,
+    note_calls,
+    part_name,
+    redirected,
+    require_shared,
+    require_sliceable,
+    sliced,
+    with_effects,
+)
 from ...options.configuration import NEFF_FILE
 from ...runtime import Copies, claimed
 from ...sources import ModelSource
@@ -42,12 +58,6 @@ from ..prepare import before_host_code, prepare
 from ..prepared import Prepared
 from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance
-from .component import METHODS, part_name, redirected
-from .configuration import NeuronDiffusionConfig
-from .dry_run import STRENGTH, example_arguments, in_place, note_calls
-from .effects import with_effects
-from .sharing import is_shared, require_shared
-from .slicing import comparable, require_sliceable, sliced
 
 PICTURE_TOLERANCE = 1e-3
 """Largest difference of a picture in float32, whose values are 0 to 1."""

@@ -1,11 +1,3 @@
-from .audio_text import AudioTextScenarios as AudioTextScenarios
-from .decoder import DecoderScenarios as DecoderScenarios
-from .encoder import encoder_scenarios as encoder_scenarios
-from .encoder_decoder import EncoderDecoderScenarios as EncoderDecoderScenarios
-from .features import FeatureScenarios as FeatureScenarios
-from .image_text import ImageTextScenarios as ImageTextScenarios
-from .rounding import cache_dtype as cache_dtype
-from .scenario import Recorder as Recorder, Results as Results, Scenario as Scenario
 from .scenarios import validate as validate
 from .statistics import (
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,

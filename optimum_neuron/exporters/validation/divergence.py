@@ -17,7 +17,7 @@ from .statistics import compare
 if TYPE_CHECKING:
     import torch
 
-    from .scenario import Recorder, Scenario
+    from ...kinds import Recorder, Scenario
 
 _LOST_DB = 20.0
 """A module that loses so much of the signal-to-noise ratio is named."""

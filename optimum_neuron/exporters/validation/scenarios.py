@@ -15,18 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ValidationError
+from ...kinds import Recorder, Results, Scenario, computing_in, is_reachable
 from .divergence import first_diverging
-from .rounding import computing_in
-from .scenario import Recorder, Results, Scenario
 from .statistics import OutputError, allow_chaos, allow_rounding, compare
 
 if TYPE_CHECKING:
     import torch
-
-    from ...compiler import Graph, Program
-
-SEED = 0
-"""Seed of the random inputs: a model is compared on the same ones each time."""
 
 
 def validate(
@@ -127,21 +121,6 @@ def _compared(
         )
         for name, value in expected.items()
     ]
-
-
-def is_reachable(program: Program, graph: Graph) -> bool:
-    """Return whether users can reach a graph.
-
-    They cannot reach a chunk as long as the cache, a step behind its only slot, nor a chunk of a prompt with no more
-    slots than a shorter chunk has tokens, because that one is taken.
-    """
-    num_slots = graph.sizes.get("num_slots")
-    if graph.role == "prefill" and num_slots is not None:
-        num_tokens = graph.inputs["input_ids"].shape[1]
-        return not any(num_slots <= length < num_tokens for length in program.chunks("prefill"))
-    if graph.role == "extend":
-        return max(program.by_size("decode"), default=0) > graph.inputs["input_ids"].shape[1]
-    return num_slots != 1
 
 
 def _largest(tensor: torch.Tensor) -> float:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .rounding import computing_in
+from ...kinds import computing_in
 
 if TYPE_CHECKING:
-    from .scenario import Results
+    from ...kinds import Results
 
 Place = tuple[int, int]
 """Number of a call of `topk`, and a row of its values."""

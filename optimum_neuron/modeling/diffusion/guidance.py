@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ConfigError
-from ...exporters.diffusion import NeuronDiffusionConfig
+from ...kinds.diffusion import NeuronDiffusionConfig
 
 _SMALLEST = 1.0
 """Guidance of diffusers begins above this scale."""

@@ -20,18 +20,18 @@ from ...base.core import Choice
 from ...base.upstream_rules import follows_upstream
 from ...compiler.lower import Mode
 from ...errors import ConfigError, ModelError
-from ...exporters import compile_options, neuron_config, open_cache, translate
+from ...exporters import neuron_config, open_cache, translate
 from ...exporters.diffusion import (
-    NeuronDiffusionConfig,
     PreparedPipeline,
     check_pipeline_output,
     describe_pipeline,
     load_pipeline,
-    part_name,
     place,
     prepare_pipeline,
     save_pipeline,
 )
+from ...kinds import compile_options
+from ...kinds.diffusion import NeuronDiffusionConfig, part_name
 from ...options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
 from ...sources import load_source, plain_task, task_of

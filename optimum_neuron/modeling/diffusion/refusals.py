@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ...errors import ConfigError
-from ...exporters.diffusion import remedy
+from ...kinds.diffusion import remedy
 
 Class = TypeVar("Class", bound=type)
 

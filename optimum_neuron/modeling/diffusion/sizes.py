@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ShapeError
-from ...exporters.diffusion import NeuronDiffusionConfig, exact_sizes
+from ...kinds.diffusion import NeuronDiffusionConfig, exact_sizes
 
 _CALL_SIZES = {
     "height": "height",

@@ -193,7 +193,7 @@ def served_as(model: Any, trace: Trace, options: Mapping[str, Any]) -> tuple[dic
     if given is not None:
         length = Choice(value=positive("sequence_length", given), reason=f"sequence_length={given}")
     else:
-        from ...exporters import num_positions
+        from ...kinds.decoder import num_positions
 
         config = source_of(model, source_options(options)).config
         longest = -(-trace.longest // LENGTH_STEP) * LENGTH_STEP

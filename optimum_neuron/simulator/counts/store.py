@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FORMAT = 1
 """Version of the files."""
-_SOURCES = ("compiler", "exporters", "hardware", "models", "simulator", "sources", "weights")
+_SOURCES = ("compiler", "exporters", "hardware", "kinds", "models", "simulator", "sources", "weights")
 """Packages whose source decides counts."""
 _LIBRARIES = ("torch", "transformers")
 

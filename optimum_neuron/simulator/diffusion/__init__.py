@@ -5,7 +5,7 @@
     request.py    a request, complete and checked, and the cores for it
     estimate.py   time, memory and money of a plan
 
-Calls are those that an export compiles (`exporters/diffusion/dry_run.py`), so every pipeline that can be compiled can
+Calls are those that an export compiles (`kinds/diffusion/dry_run.py`), so every pipeline that can be compiled can
 be estimated. diffusers must be installed. No weight is read.
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...base.core import AutoCast
 from ...compiler import memory_need
-from ...exporters.diffusion import ResolvedDiffusionConfig
+from ...kinds.diffusion import ResolvedDiffusionConfig
 from ..work import GraphWork, Work, work_of_program
 from .source import Pipeline
 

@@ -13,7 +13,8 @@ from ...base.core import Choice
 from ...base.wording import counted
 from ...compiler import MICROCODE_BYTES
 from ...errors import ConfigError, invalid_choice
-from ...exporters.diffusion import ResolvedDiffusionConfig, is_shared, size_multiple, with_sizes
+from ...exporters.diffusion import size_multiple, with_sizes
+from ...kinds.diffusion import ResolvedDiffusionConfig, is_shared
 from ..machine import Machine, choose_cores, positive
 from ..request import DTYPES, EstimateRequest, require_no_options
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures

@@ -18,14 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ...exporters import read_folder
-from ...exporters.diffusion import (
-    calls_of_metadata,
-    component_of,
-    config_of_part,
-    count_calls,
-    is_shared,
-    split_component,
-)
+from ...exporters.diffusion import calls_of_metadata, component_of, config_of_part
+from ...kinds.diffusion import count_calls, is_shared, split_component
 from ...options.configuration import NEFF_FILE
 from ...sources import ModelSource, load_source
 from ...sources.pipelines import (

@@ -17,7 +17,7 @@ from optimum.neuron._log import logger
 import optimum_neuron
 from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters.diffusion import CompiledComponent
+from optimum_neuron.kinds.diffusion import CompiledComponent
 
 _PICTURES = ("image", "mask_image", "control_image")
 

@@ -5,9 +5,10 @@ import torch
 
 from optimum_neuron.compiler import compile_graphs
 from optimum_neuron.compiler.lower import lower, probe_compiler
-from optimum_neuron.exporters import MODEL, decoder_captures
 from optimum_neuron.exporters.validation import compare
 from optimum_neuron.hardware import TARGETS
+from optimum_neuron.kinds import MODEL
+from optimum_neuron.kinds.decoder import decoder_captures
 from optimum_neuron.options.configuration import NeuronConfig
 from optimum_neuron.runtime import Executor
 from tests.models.steps import NUM_COLUMNS, NUM_TOKENS, pair

@@ -11,7 +11,7 @@ import torch
 
 from optimum_neuron import NeuronDiffusionPipeline, NeuronStableDiffusionXLPipeline
 from optimum_neuron.errors import ConfigError, ValidationError
-from optimum_neuron.exporters.diffusion import NeuronDiffusionConfig
+from optimum_neuron.kinds.diffusion import NeuronDiffusionConfig
 from optimum_neuron.modeling import diffusion
 from tests.raising import raises
 from tests.tiny_pipelines.calls import arguments, compile_options

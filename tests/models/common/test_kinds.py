@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from optimum_neuron.compiler import fake_parameters, find_stacks, quiet, repeating
-from optimum_neuron.exporters import decoder_captures
+from optimum_neuron.kinds.decoder import decoder_captures
 from optimum_neuron.models import build_decoder
 from optimum_neuron.models.common.kinds import layer_kinds
 from optimum_neuron.options.configuration import NeuronConfig

@@ -1,0 +1,349 @@
+"""Entry points of a decoder: which graphs a generative model is compiled into.
+
+prefill_<n>  a prompt of up to n tokens: fills the cache, logits of each row's last token
+score_<n>    the same with logits of every token
+extend_<n>   n more tokens of a sequence that is in the cache, logits of every one
+decode_<n>   one more token of a sequence of up to n
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...base.core import TensorSpec
+from ...compiler import Captured, Program, Recapture, Role, capture, find_stacks
+from ...engine import ADAPTER_INDEX, Signature
+from ...errors import ConfigError, ModelError
+from ...models import (
+    GENERIC,
+    Family,
+    RowAdapters,
+    build_decoder,
+    quantize_decoder,
+    require_equal_layers,
+    require_group_size,
+    with_adapters,
+    with_hidden_states,
+)
+from ...options.configuration import NeuronConfig, ResolvedNeuronConfig
+from ...options.decoder_checks import extend_lengths
+from ...sources import TASKS, ModelSource, architectures_of
+from ...weights import parse_schemes
+from ..base import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
+from ..scenario import Recorder, Scenario
+from .paged import (
+    graph_layers,
+    known_kinds,
+    paged_captures,
+    paged_graph_names,
+    paged_problems,
+    require_batching,
+    sharing_facts,
+)
+from .sampling import require_topk, sampled_outputs, with_tokens
+from .scenarios import DecoderScenarios
+from .signature import KEYS_AND_VALUES, decoder_signature
+
+
+class Entry(nn.Module):
+    """A decoder called the way one graph calls it."""
+
+    def __init__(
+        self,
+        decoder: nn.Module,
+        *,
+        num_slots: int | None,
+        last_only: bool,
+        counts_tokens: bool = False,
+        adapters: RowAdapters | None = None,
+        max_topk: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.adapters, self.max_topk = decoder, adapters, max_topk
+        self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
+
+    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> Any:
+        """Logits of the last or of all tokens; the last argument is the list of states."""
+        *inputs, states = rest
+        rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self.adapters is not None:
+            rows = self.adapters.chosen(self.model, inputs.pop(), input_ids_BT.shape[1])
+        options: dict[str, Any] = {"num_new_B": inputs.pop(0)} if self.counts_tokens else {}
+        options["last_index_B"] = inputs.pop() if self.last_only else None
+        options |= self.prompt_options(input_ids_BT, inputs)
+        with rows:
+            results = self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
+        return with_tokens(results, self.max_topk)
+
+    def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
+        """Keywords that further inputs of prompts become; here there are none."""
+        return {}
+
+
+def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, TensorSpec]:
+    """What every layer keeps, by "<name>.<layer>"."""
+    return {
+        f"{tensor.name}.{layer}": TensorSpec(
+            shape=tensor.shape(config.batch_size, config.sequence_length, max(extend_lengths(config), default=1)),
+            dtype=tensor.dtype or config.torch_dtype,
+        )
+        for layer, state in enumerate(family.states)
+        for tensor in state
+    }
+
+
+def choice_facts(family: Family) -> dict[str, Any]:
+    """Automatic choices of a decoder beside its family, and its adapters, as facts of the program."""
+    choices = {name: getattr(family, name) for name in DECODER_CHOICES}
+    facts = {name: choice.to_dict() for name, choice in choices.items() if choice is not None}
+    return facts if family.adapters is None else facts | {"adapters": family.adapters.plan.under(MODEL).to_dict()}
+
+
+def adaptable(family: Family, config: ResolvedNeuronConfig) -> Family:
+    """Return a decoder with room for the adapters of a configuration, if it has some."""
+    if config.max_loras is None:
+        return family
+    assert config.max_lora_rank is not None, "a resolved configuration has a rank"
+    return with_adapters(
+        family, max_loras=config.max_loras, max_rank=config.max_lora_rank, targets=config.lora_target_modules
+    )
+
+
+def graph_names(config: ResolvedNeuronConfig) -> set[str]:
+    """Names of all entry points that a complete configuration is compiled into."""
+    names = {f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score")}
+    names |= {f"decode_{bucket}" for bucket in config.decode_buckets}
+    return names | {f"extend_{length}" for length in extend_lengths(config)}
+
+
+def decoder_captures(
+    family: Family,
+    config: ResolvedNeuronConfig,
+    *,
+    prompt_class: Callable[..., Entry] = Entry,
+    prompt_inputs: Callable[[int], Mapping[str, TensorSpec]] = lambda num_tokens: {},
+) -> list[Recapture]:
+    """Functions that capture each entry point of a decoder.
+
+    `prompt_class` is how graphs of prompts call it, `prompt_inputs` what those of so many tokens take beside token ids
+    and positions.
+    """
+
+    def entry(role: Role, num_tokens: int, num_slots: int | None, more: Mapping[str, TensorSpec]) -> Recapture:
+        tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
+        rows = TensorSpec(shape=(config.batch_size,), dtype="int64")
+        counts = {"num_new_tokens": rows} if family.counts_tokens else {}
+        inputs = {"input_ids": tokens, "position_ids": tokens, **counts, **more}
+        if role == "prefill":
+            inputs["last_index"] = rows
+        if family.adapters is not None:
+            inputs[ADAPTER_INDEX] = rows
+        entry_class: Callable[..., Entry] = Entry if num_slots else prompt_class
+        axis, size = ("num_slots", num_slots) if role == "decode" else ("num_tokens", num_tokens)
+        assert size is not None, "a decode graph sees a number of slots"
+        return functools.partial(
+            _capture,
+            entry_class(
+                family.module,
+                num_slots=num_slots,
+                last_only=role == "prefill",
+                counts_tokens=family.counts_tokens,
+                adapters=family.adapters,
+                max_topk=config.max_topk if role == "decode" else None,
+            ),
+            name=f"{role}_{size}",
+            role=role,
+            sizes={axis: size},
+            inputs=inputs,
+            states=state_specs(family, config),
+            outputs=family.outputs + sampled_outputs(config) * (role == "decode"),
+            layer_results=graph_layers(family),
+            cuts=tuple(f"{MODEL}.{path}" for path in family.module.cuts),
+            rare=role == "extend" and not config.speculation and num_tokens != config.prefill_chunk_size,
+        )
+
+    captures = []
+    for bucket in config.prefill_buckets:
+        captures += [entry(role, bucket, None, prompt_inputs(bucket)) for role in ("prefill", "score")]
+    captures += [entry("decode", 1, bucket, {}) for bucket in config.decode_buckets]
+    captures += [entry("extend", length, config.sequence_length, {}) for length in extend_lengths(config)]
+    return captures
+
+
+def _capture(entry: Entry, shorten: bool, **options: Any) -> Captured:
+    # Further inputs of a prompt may be added behind some layers.
+    kinds = known_kinds(entry.model, entry.adapters) if type(entry) is Entry else {}
+    return capture(entry, shorten=shorten, kinds=kinds, **options)
+
+
+class DecoderKind(Kind):
+    """Models that generate text, with their cache on the device."""
+
+    name = "decoder"
+    config_class = NeuronConfig
+    resolved_class = ResolvedNeuronConfig
+    generates = True
+    is_estimated_by_size = True
+
+    def unserved(self, source: ModelSource, task: str) -> str:
+        config = source.config
+        architectures = list(config.architectures or ())
+        other = architectures and not any(name.endswith(TASKS[task].suffixes) for name in architectures)
+        encodes = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", None) is False
+        if config.model_type not in architectures_of(task) and not hasattr(config, "auto_map"):
+            return "transformers has no causal language model of this architecture"
+        return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""
+
+    def ignored_endings(self) -> tuple[str, ...]:
+        return (*super().ignored_endings(), "token_id")
+
+    def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
+        require_cores(source.config, config)
+        require_topk(source.config, config)
+        return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
+
+    def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
+        family = build_decoder(
+            source.config,
+            dtype=config.torch_dtype,
+            family=config.family,
+            trust_remote_code=trust_remote_code,
+            group_size=config.tensor_parallel_size,
+            sequence_parallel=config.sequence_parallel,
+            num_tokens=config.sequence_length,
+            is_paged=config.continuous_batching,
+            kv_cache_dtype=config.kv_cache_dtype,
+            attention_kernel=config.attention_kernel,
+            expert_unit=expert_unit(config),
+        )
+        if config.continuous_batching:
+            require_batching(family, source.config.model_type, speculation=config.speculation)
+        family = quantized(adaptable(family, config), config)
+        if config.speculation and config.pipeline_parallel_size == 1:
+            family = with_hidden_states(family, config.hidden_state_layers)
+        _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
+        return Plan(
+            choice=family.choice,
+            captures=paged_captures(family, config) if config.continuous_batching else decoder_captures(family, config),
+            weight_sources={f"{MODEL}.{name}": sources for name, sources in family.weight_sources.items()},
+            facts={
+                "signature": decoder_signature(
+                    source.config,
+                    family.states,
+                    takes_adapters=family.adapters is not None,
+                    is_paged=config.continuous_batching,
+                    outputs=(*family.outputs, *family.layer_results),
+                    step_outputs=sampled_outputs(config),
+                ).to_dict()
+            }
+            | choice_facts(family)
+            | (sharing_facts(family) if config.continuous_batching else {})
+            | shard_facts(family.shards),
+            num_stages=config.pipeline_parallel_size,
+            # The generic decoder wraps transformers' model once more, under the same name.
+            prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
+        )
+
+    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+        return decoder_signature(model_config, KEYS_AND_VALUES)
+
+    def scenarios(
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+    ) -> Iterable[Scenario]:
+        return DecoderScenarios(recorder, self.signature(recorder.program, metadata, reference.config), reference)
+
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+        is_paged = config.continuous_batching
+        if problems := other_graphs(program, paged_graph_names(config) if is_paged else graph_names(config)):
+            return problems
+        if is_paged:
+            return paged_problems(program, config)
+        rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
+        if rows != {config.batch_size}:
+            numbers = ", ".join(map(str, sorted(rows)))
+            problems.append(f"its graphs have {numbers} rows instead of batch_size={config.batch_size}")
+        is_ring = metadata.get("windows", {}).get("value") == "ring"
+        caches = {name: spec for name, spec in program.states.items() if name.partition(".")[0] in _SLOTS_DIM}
+        num_slots = {spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()}
+        if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
+            problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
+        return problems
+
+
+def expert_unit(config: Any) -> int:
+    """Return how many neighboring inputs of an expert must stay on one core, because they share a scale."""
+    return 1 if config.quantization is None else parse_schemes(config.quantization)[0].unit
+
+
+def quantized(family: Family, config: NeuronConfig) -> Family:
+    """Return a decoder with its linear layers quantized as a configuration says."""
+    if config.quantization is None:
+        return family
+    scheme, head_scheme = parse_schemes(config.quantization)
+    return quantize_decoder(family, scheme, config.modules_to_not_convert, head_scheme=head_scheme)
+
+
+def require_cores(model_config: Any, config: NeuronConfig) -> None:
+    """Check that the decoder of a transformers configuration has heads for the cores, and layers for the stages."""
+    text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
+    require_equal_layers(text, ["num_attention_heads"], hint="Pass a checkpoint whose layers have as many heads each.")
+    num_heads = getattr(text, "num_attention_heads", group_size)
+    require_group_size(group_size, num_heads=num_heads, model_type=model_config.model_type)
+    num_stages = config.pipeline_parallel_size
+    num_layers = getattr(text, "num_hidden_layers", num_stages)
+    if num_stages > num_layers:
+        raise ConfigError(
+            f"pipeline_parallel_size={num_stages} is more than the {num_layers} layers of this "
+            f"{model_config.model_type} model.",
+            hint=f"Pass at most {num_layers}; tensor_parallel_size divides every layer.",
+            option="pipeline_parallel_size",
+            value=num_stages,
+            num_layers=num_layers,
+        )
+
+
+def _require_separate_layers(module: nn.Module, model_type: str, num_stages: int) -> None:
+    """Check that a model has so many layers that are captured one by one, before any is."""
+    num_layers = max((stack.num_layers for stack in find_stacks(module, keep_states=True)), default=1)
+    if num_stages > num_layers:
+        raise ModelError(
+            f"pipeline_parallel_size={num_stages}: this {model_type} model has no list of as many layers.",
+            hint="Pass 1; tensor_parallel_size divides every layer.",
+            option="pipeline_parallel_size",
+            value=num_stages,
+            num_layers=num_layers,
+        )
+
+
+_SLOTS_DIM = {"key_cache": 3, "value_cache": 2}
+"""Name of a state to its dimension of slots."""
+
+LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")
+"""Fields of transformers configurations that limit positions; MPT has the second, Whisper's decoder the third."""
+
+
+def num_positions(config: Any, sequence_length: int | None = None) -> int:
+    """Return the number of positions of a decoder.
+
+    Args:
+        config: a transformers configuration.
+        sequence_length: the user's length, which is the limit of a model without positions, as with ALiBi.
+    """
+    text = config.get_text_config(decoder=True)
+    # XLNet has -1, as a sign that it has none.
+    limits = [limit for name in LIMITS if (limit := getattr(text, name, None) or 0) > 0]
+    limit = min(limits, default=sequence_length)
+    if limit is None:
+        message = f"This {config.model_type} model has no limit of positions (max_position_embeddings)."
+        details = {"option": "sequence_length", "model_type": config.model_type}
+        raise ModelError(message, hint="Pass sequence_length.", **details)
+    return limit
+
+
+KIND = DecoderKind()

@@ -1,0 +1,15 @@
+from .architectures import find_architecture as find_architecture
+from .configuration import (
+    AXES as AXES,
+    NeuronEncoderConfig as NeuronEncoderConfig,
+    ResolvedEncoderConfig as ResolvedEncoderConfig,
+    Sizes as Sizes,
+)
+from .entry import (
+    call_options as call_options,
+    flatten as flatten,
+    on_fakes as on_fakes,
+    unflatten as unflatten,
+    with_attentions as with_attentions,
+)
+from .scenarios import encoder_scenarios as encoder_scenarios
