@@ -169,7 +169,7 @@ def test_toy_kind_has_its_options(toy):
 
 
 def test_kind_is_registered_once(monkeypatch):
-    monkeypatch.setattr("optimum_neuron.kinds.base.KINDS", dict(KINDS))
+    monkeypatch.setattr("optimum_neuron.kinds.registry.KINDS", dict(KINDS))
     register_kind("decoder", KINDS["decoder"])
     with pytest.raises(ValueError, match="decoder"):
         register_kind("decoder", KINDS["encoder"])
