@@ -115,11 +115,7 @@ def as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 def _as_numpy(data: torch.Tensor, dtype: str) -> np.ndarray:
-    """Return a tensor of torch as an array of the same dtype; a wider one for dtypes that only ml_dtypes has.
-
-    Raises:
-        KernelError: NumPy has no such dtype, and ml_dtypes is not installed.
-    """
+    """Return a tensor of torch as an array of the same dtype; a wider one for dtypes that only ml_dtypes has."""
     name = str(data.dtype).removeprefix("torch.")
     is_wider = data.dtype.itemsize > FORMATS[dtype].size_bytes and data.dtype == FORMATS[dtype].storage
     if hasattr(np, name) and not is_wider:

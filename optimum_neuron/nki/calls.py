@@ -41,11 +41,7 @@ def add_stream(stream: Stream) -> str:
 
 
 def stream_of(key: str) -> Stream:
-    """Return the stream that an operator calls.
-
-    Raises:
-        ArtifactError: nothing in this process has it.
-    """
+    """Return the stream that an operator calls."""
     if key not in _STREAMS:
         message = f"The graph calls the kernel {key!r}, whose stream is not there."
         raise ArtifactError(message, hint="Compile the model again in this process.", kernel=key)
@@ -93,11 +89,7 @@ def is_traced(tensors: Sequence[Any]) -> bool:
 
 
 def call_in_graph(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Call a kernel on tensors of a graph that is captured.
-
-    Raises:
-        KernelError: a size is not static, or the kernel breaks a rule.
-    """
+    """Call a kernel on tensors of a graph that is captured."""
     tensors: list[Any] = tensors_in((args, kwargs))
     for value in tensors:
         # A size that torch knows becomes static here, with a guard; one that depends on values cannot.

@@ -32,11 +32,7 @@ class ColumnTensor(IndirectTensor):
         return view
 
     def for_engine(self, engine: str) -> None:
-        """Choose the size of a group for the engine that accesses the view.
-
-        Raises:
-            KernelError: the engine has no such views, or there are not as many offsets in a group.
-        """
+        """Choose the size of a group for the engine that accesses the view."""
         if engine not in GROUPS:
             refuse(
                 f"The {engine} engine does not choose columns of {self.name} by offsets.",
@@ -74,11 +70,7 @@ class ColumnTensor(IndirectTensor):
 
 
 def chosen_columns(tensor: NkiTensor, index: NkiTensor, count: int) -> ColumnTensor:
-    """Return columns of a tile that offsets name.
-
-    Raises:
-        KernelError: an older core, or operands that the view cannot have.
-    """
+    """Return columns of a tile that offsets name."""
     refuse_second(tensor)
     core = current()
     if core.generation < 4:

@@ -212,11 +212,7 @@ _CURRENT: contextvars.ContextVar[Core | None] = contextvars.ContextVar("nki_core
 
 
 def current() -> Core:
-    """Return the core of the kernel that runs.
-
-    Raises:
-        KernelError: no kernel runs.
-    """
+    """Return the core of the kernel that runs."""
     core = _CURRENT.get()
     if core is None:
         message = "Functions of nki.isa and nki.language run inside a kernel, and none is running."
@@ -285,9 +281,6 @@ def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
         hint: what to do.
         rule: Name of the rule.
         **details: values for programs.
-
-    Raises:
-        KernelError: always.
     """
     place = kernel_line()
     raise KernelError(message + quoted(place), hint=hint, rule=rule, line=place, **details)

@@ -32,11 +32,7 @@ def is_on_device(tensors: Sequence[Any]) -> bool:
 
 
 def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Launch a kernel on tensors of one device.
-
-    Raises:
-        KernelError: its tensors are on several devices, or it breaks a rule.
-    """
+    """Launch a kernel on tensors of one device."""
     tensors: list[Any] = tensors_in((args, kwargs))
     places = sorted({str(value.device) if isinstance(value, torch.Tensor) else "NumPy" for value in tensors})
     if len(places) > 1:

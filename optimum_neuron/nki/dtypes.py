@@ -107,11 +107,7 @@ _ALIASES = {"bool_": "bool", "half": "float16", "float": "float32", "int": "int3
 
 
 def dtype_name(dtype: Any) -> DtypeName:
-    """Return the name of a dtype, given as a name, a dtype of torch or NumPy, or a NumPy type.
-
-    Raises:
-        KernelError: the core has no such dtype.
-    """
+    """Return the name of a dtype, given as a name, a dtype of torch or NumPy, or a NumPy type."""
     if isinstance(dtype, str) and dtype in FORMATS:
         return FORMATS[dtype].name
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))

@@ -191,11 +191,7 @@ class Elements:
             mask |= chosen.unsqueeze(-1)
 
     def reinterpreted(self, row: Format) -> Storage:
-        """Return the whole memory as another format.
-
-        Raises:
-            KernelError: the host has no such format.
-        """
+        """Return the whole memory as another format."""
         own = self.storage.format
         packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
         if packed or not self.storage.precise:

@@ -37,9 +37,6 @@ def exchange(
 
     Returns:
         Tensors by rank; None if another physical core of this rank did it.
-
-    Raises:
-        KernelError: ranks call different collectives, or one never comes.
     """
     if core.tape is not None:
         refuse(

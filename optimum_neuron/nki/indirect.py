@@ -49,9 +49,6 @@ class IndirectTensor(NkiTensor):
             indices: one index for each count of the first dimension.
             row_step: elements from one index to the next.
             num_rows: how many indices there are.
-
-        Raises:
-            KernelError: the row of index 0 leaves the tensor.
         """
         base = tensor.storage.base
         counts, steps = [count for _, count in pattern], [step for step, _ in pattern]
@@ -197,11 +194,7 @@ def refuse_part(tensor: NkiTensor) -> NoReturn:
 
 
 def refuse_second(tensor: NkiTensor) -> None:
-    """Refuse a choice by indices in a view that has one.
-
-    Raises:
-        KernelError: it has.
-    """
+    """Refuse a choice by indices in a view that has one."""
     if tensor.is_indirect():
         refuse(
             f"Indices in memory choose elements of {tensor.name} already, and a view has one such choice.",
@@ -230,11 +223,7 @@ def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
 
 
 def selected_rows(tensor: NkiTensor, dim: int, indices: NkiTensor) -> IndirectTensor:
-    """Return the rows of a tensor in HBM that indices on the chip name.
-
-    Raises:
-        KernelError: operands that the view cannot have.
-    """
+    """Return the rows of a tensor in HBM that indices on the chip name."""
     refuse_second(tensor)
     is_column = indices.size == indices.num_partitions and indices.buffer.is_on_chip
     if dim != 0 or tensor.buffer.is_on_chip or not is_column:

@@ -235,11 +235,7 @@ _OTHER_NAMES = {
 
 
 def as_operator(op: Any, parameter: str = "op") -> Operator:
-    """Return the operator that an instruction was given, by itself or as NumPy's function of the name.
-
-    Raises:
-        KernelError: it is no operator.
-    """
+    """Return the operator that an instruction was given, by itself or as NumPy's function of the name."""
     if isinstance(op, Operator):
         return op
     name = getattr(op, "__name__", str(op))

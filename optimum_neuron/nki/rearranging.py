@@ -19,11 +19,7 @@ Pattern = Sequence[str | Sequence[str]]
 
 
 def rearranged(tensor: NkiTensor, source: Pattern, target: Pattern, sizes: Mapping[str, int]) -> NkiTensor:
-    """Return a tensor with its dimensions in another order.
-
-    Raises:
-        KernelError: patterns that do not fit, or that need a copy.
-    """
+    """Return a tensor with its dimensions in another order."""
     before, after = _groups(source), _groups(target)
     names, order = [*itertools.chain(*before)], [*itertools.chain(*after)]
     if (

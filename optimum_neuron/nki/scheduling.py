@@ -21,11 +21,7 @@ Edge = tuple[str, tuple[str, ...]]
 
 
 def edges_of(schedule: Iterable[Any]) -> tuple[Edge, ...]:
-    """Return a schedule as names with the names that they wait for.
-
-    Raises:
-        ConfigError: an entry is no pair of names, or the names wait for each other.
-    """
+    """Return a schedule as names with the names that they wait for."""
     edges = [_edge(entry) for entry in schedule]
     waits: dict[str, set[str]] = collections.defaultdict(set)
     for name, before in edges:
@@ -59,9 +55,6 @@ def reordered(
         edges: the schedule by names.
         pairs: what the data need.
         waits: numbers of instructions, and of those that wait for them.
-
-    Raises:
-        ConfigError: no instruction has a name of the schedule.
     """
     named: dict[str, list[int]] = collections.defaultdict(list)
     for number, record in enumerate(stream):

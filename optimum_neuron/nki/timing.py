@@ -41,11 +41,7 @@ class KernelTime:
 
 
 def analyze_stream(stream: Stream, target: str | None = None) -> Analysis:
-    """Return what a stream does on a target; None is the one that it was traced for.
-
-    Raises:
-        KernelError: the target lacks an instruction, or has other limits.
-    """
+    """Return what a stream does on a target; None is the one that it was traced for."""
     return analysis_of(stream.name, [record(stream, resolve_target(target or stream.target).value)], None)
 
 

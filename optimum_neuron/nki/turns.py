@@ -23,11 +23,7 @@ class Turns:
         self._errors: list[BaseException] = []
 
     def run(self, bodies: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run functions in turns, and return their results.
-
-        Raises:
-            BaseException: the first error of one of them; the others end where they wait.
-        """
+        """Run functions in turns, and return their results."""
         self._open = set(range(len(bodies)))
         results: list[Any] = [None] * len(bodies)
         threads = []

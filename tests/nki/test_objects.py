@@ -12,6 +12,7 @@ from optimum_neuron.nki import language as nl
 class Plain(nl.NKIObject):
     rows: int
     is_wide: bool = False
+    step = None
 
     def __post_init__(self):
         self.area = 2 * (self.rows or 0)
@@ -35,7 +36,8 @@ class Own(nl.NKIObject):
 
 def test_annotated_names_are_parameters():
     assert (Plain(1).rows, Plain(is_wide=True).rows, Plain().is_wide, Plain(5).area) == (1, None, False, 10)
-    assert (Longer(1, True, 2).depth, Longer(rows=7).area, Frozen(rows=9).rows, Own(1).rows) == (2, 14, 9, 2)
+    assert (Plain(step=3).step, Plain().step) == (3, None)
+    assert (Longer(1, True, None, 2).depth, Longer(rows=7).area, Frozen(rows=9).rows, Own(1).rows) == (2, 14, 9, 2)
     with pytest.raises(TypeError):
         Plain(width=3)
     with pytest.raises(TypeError):

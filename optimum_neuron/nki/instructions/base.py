@@ -96,9 +96,6 @@ def execute(instruction: Instruction) -> NkiInstruction:
     """Check an instruction, run it on the current core, record it, and return its handle.
 
     A core that traces only notes it.
-
-    Raises:
-        KernelError: it breaks a rule.
     """
     core = current()
     engine, reads, writes = checked(instruction, core)
@@ -113,11 +110,7 @@ def execute(instruction: Instruction) -> NkiInstruction:
 
 
 def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, NkiTensor], dict[str, NkiTensor]]:
-    """Check an instruction, and return its engine and the tiles that it reads and writes.
-
-    Raises:
-        KernelError: it breaks a rule.
-    """
+    """Check an instruction, and return its engine and the tiles that it reads and writes."""
     opcode = instruction.OPCODE
     if core.generation < instruction.MIN_GENERATION:
         refuse(

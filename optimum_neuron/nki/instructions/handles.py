@@ -22,12 +22,7 @@ class NkiInstruction:
         return f"NkiInstruction({self._opcode})"
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Have the instruction wait until others are done, and return it.
-
-        Raises:
-            KernelError: another one is no instruction of this core, is this one, or is inside of a loop on the device
-                that this one is not in.
-        """
+        """Have the instruction wait until others are done, and return it."""
         for producer in producers:
             if not isinstance(producer, NkiInstruction) or producer._core is not self._core or producer is self:
                 refuse(

@@ -82,9 +82,6 @@ def attention(
         value_BKTH: values.
         scale: Factor on scores; None for 1 / sqrt(H).
 
-    Raises:
-        KernelError: the sizes do not fit the kernel.
-
     Example:
         ```python
         import torch

@@ -30,9 +30,9 @@ class NKIObject:
 
 
 def _initializer(cls: type) -> Any:
-    """Return a constructor that takes the annotated names of a class, in order; those without a value are None."""
+    """Return a constructor that takes the names of a class with an annotation or a value; without one they are None."""
     bases = [base for base in reversed(cls.__mro__) if issubclass(base, NKIObject)]
-    names = dict.fromkeys(name for base in bases for name in inspect.get_annotations(base))
+    names = dict.fromkeys(name for base in bases for name in (*inspect.get_annotations(base), *_values_of(base)))
     kind = _PARAMETER.POSITIONAL_OR_KEYWORD
     own = [_PARAMETER(name, kind, default=getattr(cls, name, None)) for name in names]
     signature = inspect.Signature([_PARAMETER("self", kind), *own])
@@ -48,6 +48,11 @@ def _initializer(cls: type) -> Any:
     __init__.__signature__ = signature  # type: ignore[attr-defined]
     __init__.is_made = True  # type: ignore[attr-defined]
     return __init__
+
+
+def _values_of(cls: type) -> list[str]:
+    """Return the names of a class that have a value and no annotation."""
+    return [name for name, value in vars(cls).items() if not name.startswith("__") and not hasattr(value, "__get__")]
 
 
 __all__ = ["NKIObject"]

@@ -137,11 +137,7 @@ class Allocation:
     """Place of each block: (partition, byte), after the bank in PSUM; None leaves it to the compiler."""
 
     def address(self, block: tuple[int, ...], partitions: int, size_bytes: int) -> Address | None:
-        """Return the place of a tile.
-
-        Raises:
-            KernelError: the memory has no such place.
-        """
+        """Return the place of a tile."""
         if self.where is None:
             return None
         if self.buffer is Buffer.psum:
@@ -192,11 +188,7 @@ class Allocation:
 
 
 def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sizes of blocks in front of the partitions, and of each tile.
-
-    Raises:
-        KernelError: several dimensions are marked as partitions.
-    """
+    """Return the sizes of blocks in front of the partitions, and of each tile."""
     sizes = tuple(int(size) for size in shape)
     marked = [place for place, size in enumerate(shape) if isinstance(size, ParDim)]
     if len(marked) > 1:

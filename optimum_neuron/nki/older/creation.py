@@ -20,11 +20,7 @@ _HINTS = {"lazy_initialization"}
 
 
 def refuse_unknown(function: str, options: dict[str, Any], known: Any = ()) -> None:
-    """Refuse options that a function has not; the published signatures end in `**kwargs`.
-
-    Raises:
-        ConfigError: one is not known.
-    """
+    """Refuse options that a function has not; the published signatures end in `**kwargs`."""
     unknown = sorted(set(options) - set(known))
     if unknown:
         message = f"nl.{function} has no option {', '.join(unknown)} here."

@@ -112,11 +112,7 @@ class Region:
 
     @classmethod
     def of(cls, mask: Any, shape: Sequence[int]) -> Region:
-        """Return what a mask leaves; None leaves all.
-
-        Raises:
-            KernelError: the mask has another shape.
-        """
+        """Return what a mask leaves; None leaves all."""
         sizes = tuple(shape)
         if mask is None:
             return cls(sizes, tuple(slice(size) for size in sizes))

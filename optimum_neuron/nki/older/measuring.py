@@ -36,11 +36,7 @@ class Latency:
         self._latency_us = latency_us
 
     def get_latency_percentile(self, percentile: int) -> float:
-        """Return a percentile in microseconds: the simulated latency, at any of them.
-
-        Raises:
-            ConfigError: there is no such percentile.
-        """
+        """Return a percentile in microseconds: the simulated latency, at any of them."""
         if percentile not in PERCENTILES:
             message = f"There is no latency percentile {percentile}."
             raise ConfigError(message, hint=f"Use one of {', '.join(map(str, PERCENTILES))}.", percentile=percentile)
@@ -90,9 +86,6 @@ def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         kernel: the kernel.
         **kwargs: `save_neff_name` and `save_trace_name` (files for its instructions and their simulated timeline),
             `artifacts_dir` (an empty folder for both), `additional_compile_opt` (must be empty).
-
-    Raises:
-        ConfigError: another option.
     """
     options = _options("baremetal", kwargs, "save_neff_name save_trace_name artifacts_dir additional_compile_opt")
     if kernel is None:
@@ -112,9 +105,6 @@ def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         kernel: the kernel.
         **kwargs: `warmup` and `iters` (calls of a measurement, which a simulation needs not: they are printed),
             `device_count`, and the options of `baremetal`.
-
-    Raises:
-        ConfigError: another option.
     """
     names = "warmup iters device_count save_neff_name save_trace_name artifacts_dir additional_compile_opt"
     options = _options("benchmark", kwargs, names)
@@ -140,9 +130,6 @@ def profile(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         func: the kernel.
         **kwargs: `working_directory` (an absolute path), `save_neff_name` ("file.neff"), `save_trace_name`
             ("profile.ntff"), `overwrite`, `num_execs` (1) and `profile_nth` (1): each n-th execution has its files.
-
-    Raises:
-        ConfigError: another option, no absolute path, or files that exist and may not be overwritten.
     """
     names = "working_directory save_neff_name save_trace_name overwrite num_execs profile_nth additional_compile_opt"
     options = _options("profile", kwargs, names)

@@ -306,11 +306,7 @@ def builtin_custom_op(
     dsts: Any,
     **kwargs: Any,
 ) -> None:
-    """Refuse a custom operator, which is a binary of GpSimd.
-
-    Raises:
-        KernelError: always.
-    """
+    """Refuse a custom operator, which is a binary of GpSimd."""
     refuse(
         f"The custom operator {function_name} of {lib_file_name} is a program of GpSimd, which is not simulated.",
         hint="Write it with the other instructions.",

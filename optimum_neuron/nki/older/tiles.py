@@ -108,11 +108,7 @@ class OlderTensor(Arithmetic, NkiTensor):
         return older(nl.expand_dims(self, axis))
 
     def assert_shape(self, shape: tuple[int, ...]) -> Self:
-        """Return the tensor if it has a shape.
-
-        Raises:
-            KernelError: it has another one.
-        """
+        """Return the tensor if it has a shape."""
         if self.shape != tuple(shape):
             refuse(
                 f"{self.name} has the shape {self.shape}, not {tuple(shape)}.",
@@ -177,11 +173,7 @@ class IndexedTile(Arithmetic):
         return self
 
     def view(self, mask: Any) -> NkiTensor:
-        """Return the elements that a mask leaves, as a view.
-
-        Raises:
-            KernelError: they leave the tensor.
-        """
+        """Return the elements that a mask leaves, as a view."""
         return elements(self.tensor, self.indices, Region.of(mask, self.shape))
 
 

@@ -51,11 +51,7 @@ def part_of(tensor: NkiTensor, region: Region) -> NkiTensor:
 
 
 def elements(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -> NkiTensor:
-    """Return the elements that index tiles name and a mask leaves, as a view.
-
-    Raises:
-        KernelError: they leave the tensor, or an access pattern cannot name them.
-    """
+    """Return the elements that index tiles name and a mask leaves, as a view."""
     if region.is_empty:
         return type(tensor)(tensor.storage, tensor.data.new_empty(region.sizes))
     dynamic = any(getattr(index, "is_dynamic", False) for index in indices)

@@ -42,11 +42,7 @@ def problems_of(kernel: Callable[..., Any]) -> list[Problem]:
 
 
 def check(kernel: Callable[..., Any]) -> None:
-    """Refuse a kernel that the hardware's compiler does not take.
-
-    Raises:
-        KernelError: it does not; the message has every place.
-    """
+    """Refuse a kernel that the hardware's compiler does not take."""
     problems = problems_of(kernel)
     if not problems:
         return

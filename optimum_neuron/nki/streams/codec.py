@@ -73,10 +73,6 @@ def decode(data: bytes, constants: dict[str, torch.Tensor], *, origin: str = "A 
         data: what `encode` returned.
         constants: values of its constants by name.
         origin: where it comes from, for messages.
-
-    Raises:
-        FormatVersionError: a newer version of the format.
-        ArtifactError: it is no stream.
     """
     try:
         document = parse_json(data)

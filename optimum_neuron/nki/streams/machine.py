@@ -88,11 +88,7 @@ def run(stream: Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None 
 
 
 def verify(stream: Stream, target: Target) -> None:
-    """Check a stream against the rules of a target, as its kernel was checked when it was traced.
-
-    Raises:
-        KernelError: an instruction breaks a rule, or the target has not got it.
-    """
+    """Check a stream against the rules of a target, as its kernel was checked when it was traced."""
     for machine, program in _dry(stream, target):
         machine.iterations = lambda count: (0, count - 1)
         machine.act = machine.check
@@ -341,11 +337,7 @@ def _start(storage: Storage) -> int:
 
 
 def named(name: Name) -> Any:
-    """Return the operator or the member of an enumeration that an operand names.
-
-    Raises:
-        KernelError: there is none.
-    """
+    """Return the operator or the member of an enumeration that an operand names."""
     members: Any = OPERATORS if name.kind == "Operator" else getattr(ENUMS.get(name.kind), "__members__", {})
     if name.name not in members:
         message = f"There is no {name.kind} {name.name!r}."

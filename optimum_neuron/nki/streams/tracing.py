@@ -45,9 +45,6 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
         args: its arguments; only sizes and dtypes of arrays are used.
         kwargs: its arguments by name.
         target: target that the kernel's Python sees; None for NEURON_PLATFORM_TARGET_OVERRIDE or trn3.
-
-    Raises:
-        KernelError: the kernel breaks a rule, asks for values of tensors, or returns nothing and writes no input.
     """
     target = default_target(kernel.platform) if target is None else target
     rules, grid, tensors = kernel.keeps_rules(), Grid(shape=kernel.grid), Tensors()

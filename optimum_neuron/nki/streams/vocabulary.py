@@ -41,11 +41,7 @@ INSTRUCTIONS: Mapping[str, type[Instruction]] = {one.OPCODE: one for one in _bel
 
 
 def instruction_class(step: Step) -> type[Instruction]:
-    """Return the class of an instruction, whose operands have the right names.
-
-    Raises:
-        KernelError: there is no such instruction, or it has other operands.
-    """
+    """Return the class of an instruction, whose operands have the right names."""
     kind = INSTRUCTIONS.get(step.opcode)
     names = None if kind is None else {field.name for field in dataclasses.fields(kind)} - {"name"}
     if kind is None or names != {name for name, _ in step.operands}:
