@@ -9,6 +9,7 @@ from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
 from .hazards import Hazard as Hazard, Race as Race
 from .hooks import HOOKS as HOOKS, Launch as Launch
+from .instructions import COSTS as COSTS
 from .kernel import (
     Kernel as Kernel,
     jit as jit,
@@ -18,7 +19,7 @@ from .kernel import (
 )
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
-from .published_costs import COSTS as COSTS, InstructionCost as InstructionCost
+from .published_costs import InstructionCost as InstructionCost
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event
 from .timing import (

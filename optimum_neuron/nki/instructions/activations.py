@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from typing import Any
 
@@ -10,11 +9,11 @@ import torch
 
 from .. import cost
 from ..core import Core, refuse
-from ..operators import OPERATORS, Operator, as_operator
+from ..operators import OPERATORS, Operator
+from ..published_costs import ASSUMED, ISA
 from ..tensor import NkiTensor
 from . import rules
-from .base import Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import FUNCTIONS, Engine, Instruction, function, instruction
 
 
 class ReduceCmd(enum.Enum):
@@ -27,9 +26,9 @@ class ReduceCmd(enum.Enum):
     load_reduce = 4
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N), 64 more with a reduction", ISA)
 class Activation(Instruction):
-    """op(data * scale + bias), and its sum along the partition."""
+    """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
 
     OPCODE = "activation"
     READS = ("data", "bias", "scale")
@@ -39,11 +38,11 @@ class Activation(Instruction):
     dst: NkiTensor
     op: Operator
     data: NkiTensor
-    bias: Any
-    scale: Any
-    reduce_op: Operator | None
-    reduce_res: NkiTensor | None
-    reduce_cmd: ReduceCmd
+    bias: Any = None
+    scale: Any = 1.0
+    reduce_op: Operator | None = None
+    reduce_res: NkiTensor | None = None
+    reduce_cmd: ReduceCmd = ReduceCmd.idle
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
@@ -109,23 +108,7 @@ def read_accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
     return held[:partitions]
 
 
-def activation(
-    dst: NkiTensor,
-    op: Any,
-    data: NkiTensor,
-    bias: Any = None,
-    scale: Any = 1.0,
-    reduce_op: Any = None,
-    reduce_res: NkiTensor | None = None,
-    reduce_cmd: ReduceCmd = ReduceCmd.idle,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
-    reduction = None if reduce_op is None else as_operator(reduce_op, "reduce_op")
-    operands: dict[str, Any] = {"dst": dst, "op": as_operator(op), "data": data, "bias": bias, "scale": scale}
-    return execute(Activation(reduce_op=reduction, reduce_res=reduce_res, reduce_cmd=reduce_cmd, name=name, **operands))
-
-
+@function
 def activation_reduce(
     dst: NkiTensor,
     op: Any,
@@ -137,12 +120,12 @@ def activation_reduce(
     name: str | None = None,
 ) -> None:
     """Compute `activation`, and the sum of its results into reduce_res."""
-    activation(dst, op, data, bias, scale, reduce_op, reduce_res, ReduceCmd.reset_reduce, name)
+    FUNCTIONS["activation"](dst, op, data, bias, scale, reduce_op, reduce_res, ReduceCmd.reset_reduce, name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ASSUMED)
 class Activate2(Instruction):
-    """op((data op0 imm0) op1 imm1), and a reduction."""
+    """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
 
     OPCODE = "activate2"
     READS = ("data", "imm0", "imm1")
@@ -157,12 +140,17 @@ class Activate2(Instruction):
     imm1: Any
     op0: Operator
     op1: Operator
-    relu_param: Any
-    reverse0: bool
-    reverse1: bool
-    reduce_op: Operator
-    reduce_res: NkiTensor | None
-    reduce_cmd: ReduceCmd
+    relu_param: Any = 0.0
+    reverse0: bool = False
+    reverse1: bool = False
+    reduce_op: Operator | None = None
+    reduce_res: NkiTensor | None = None
+    reduce_cmd: ReduceCmd = ReduceCmd.idle
+
+    @property
+    def reduction(self) -> Operator:
+        """The operator of the accumulators."""
+        return OPERATORS["add"] if self.reduce_op is None else self.reduce_op
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
@@ -173,7 +161,7 @@ class Activate2(Instruction):
         if self.op.name != "prelu":
             rules.is_among(self.OPCODE, "relu_param", self.relu_param, (0.0,))
         names = ("add", "maximum", "minimum", "abs_max", "abs_min")
-        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, names)
+        rules.is_among(self.OPCODE, "reduce_op", self.reduction.name, names)
 
     def run(self, core: Core) -> None:
         value = self.data.rows()
@@ -190,7 +178,7 @@ class Activate2(Instruction):
             value = self.op.function(value)
         self.dst.write(value)
         if self.reduce_cmd is not ReduceCmd.idle:
-            rules.accumulate(core, "scalar", self.reduce_op, self.reduce_cmd.name, value, 0.0)
+            rules.accumulate(core, "scalar", self.reduction, self.reduce_cmd.name, value, 0.0)
         if self.reduce_res is not None:
             self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
 
@@ -198,33 +186,9 @@ class Activate2(Instruction):
         return cost.lane_cycles(core, self.data)
 
 
-def activate2(
-    dst: NkiTensor,
-    op: Any,
-    data: NkiTensor,
-    imm0: Any,
-    imm1: Any,
-    op0: Any,
-    op1: Any,
-    relu_param: Any = 0.0,
-    reverse0: bool = False,
-    reverse1: bool = False,
-    reduce_op: Any = None,
-    reduce_res: NkiTensor | None = None,
-    reduce_cmd: ReduceCmd = ReduceCmd.idle,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
-    operators: dict[str, Any] = {"op": as_operator(op), "op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
-    reduction = OPERATORS["add"] if reduce_op is None else as_operator(reduce_op, "reduce_op")
-    operands: dict[str, Any] = {"data": data, "imm0": imm0, "imm1": imm1, "reverse0": reverse0, "reverse1": reverse1}
-    result: dict[str, Any] = {"reduce_op": reduction, "reduce_res": reduce_res, "reduce_cmd": reduce_cmd}
-    return execute(Activate2(dst=dst, relu_param=relu_param, name=name, **operators, **operands, **result))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ASSUMED)
 class Exponential(Instruction):
-    """exp(src - max_value), and its sum."""
+    """Compute `exp(src - max_value)`; needs NeuronCore-v4."""
 
     OPCODE = "exponential"
     READS = ("src", "max_value", "reduce_init")
@@ -234,10 +198,10 @@ class Exponential(Instruction):
 
     dst: NkiTensor
     src: NkiTensor
-    max_value: Any
-    reduce_res: NkiTensor | None
-    reduce_cmd: ReduceCmd
-    reduce_init: Any
+    max_value: Any = 0.0
+    reduce_res: NkiTensor | None = None
+    reduce_cmd: ReduceCmd = ReduceCmd.idle
+    reduce_init: Any = 0.0
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
@@ -253,17 +217,3 @@ class Exponential(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.src], self.dst)
-
-
-def exponential(
-    dst: NkiTensor,
-    src: NkiTensor,
-    max_value: Any = 0.0,
-    reduce_res: NkiTensor | None = None,
-    reduce_cmd: ReduceCmd = ReduceCmd.idle,
-    reduce_init: Any = 0.0,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `exp(src - max_value)`; needs NeuronCore-v4."""
-    reduction: dict[str, Any] = {"reduce_res": reduce_res, "reduce_cmd": reduce_cmd, "reduce_init": reduce_init}
-    return execute(Exponential(dst=dst, src=src, max_value=max_value, name=name, **reduction))

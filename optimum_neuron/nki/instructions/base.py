@@ -1,8 +1,10 @@
 """What all instructions have in common: operands, the rules of tiles, execution, and the record of it.
 
-An instruction is a frozen dataclass: its fields are its operands, `READS` and `WRITES` name the fields with tiles,
-`MEMORIES` limits where tiles may be. A subclass adds `check` (its own rules), `run` (what it computes) and `cycles`
-(what it costs); `transfer.py` is the shortest example. `execute` does the four in order, on the current core.
+An instruction is a class with `@instruction`, which makes it a frozen dataclass and its function of `nki.isa`: the
+fields are the operands and the function's parameters, the docstring is the function's. `READS` and `WRITES` name the
+fields with tiles, `MEMORIES` limits where tiles may be, `CONVERT` changes arguments. A subclass adds `check`
+(its own rules), `run` (what it computes) and `cycles` (what it costs); `search.py` has short examples. `execute` does
+the four in order, on the current core.
 
 Rules are those of the public documentation of `nki.isa`; a broken one is a KernelError with the line of the kernel.
 """
@@ -11,11 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from ..core import Core, Record, current, refuse
 from ..memory import Buffer
+from ..operators import as_operator
+from ..published_costs import InstructionCost
 from ..tensor import NkiTensor
 from .handles import NkiInstruction
 
@@ -50,6 +57,8 @@ class Instruction:
     """Engines that have it, the default first."""
     OPCODE: ClassVar[str] = ""
     MIN_GENERATION: ClassVar[int] = 2
+    CONVERT: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    COST: ClassVar[InstructionCost]
 
     name: str | None = None
     """Name that the kernel gave it."""
@@ -90,6 +99,76 @@ class Instruction:
             elif isinstance(value, list | tuple):
                 found |= {f"{name}[{n}]": tile for n, tile in enumerate(value) if isinstance(tile, NkiTensor)}
         return found
+
+
+Kind = TypeVar("Kind", bound=Instruction)
+INSTRUCTIONS: dict[str, type[Instruction]] = {}
+"""Instructions by name."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Functions of `nki.isa` by name."""
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def instruction(formula: str, source: str, *, is_named: bool = True) -> Callable[[type[Kind]], type[Kind]]:
+    """Make a class an instruction with a function of `nki.isa`.
+
+    Args:
+        formula: Cycles of the engine for N elements in each of P partitions; nanoseconds for DMA.
+        source: Document of the formula.
+        is_named: whether the function takes a name for schedules.
+    """
+
+    def made(cls: type[Kind]) -> type[Kind]:
+        kind = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        engines = "any" if len(kind.ENGINES) > 3 else ", ".join(engine.name for engine in kind.ENGINES)
+        kind.COST = InstructionCost(engines, formula, source)
+        INSTRUCTIONS[kind.OPCODE] = kind
+        function(_function_of(kind, is_named))
+        return kind
+
+    return made
+
+
+def function(one: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a function of `nki.isa`."""
+    FUNCTIONS[one.__name__] = one
+    return one
+
+
+def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiInstruction]:
+    """Return the function that executes an instruction: its parameters are the fields, in order, and a name."""
+    own = [field for field in dataclasses.fields(kind) if field.name != "name"]
+    operators = [field.name for field in own if "Operator" in str(field.type)]
+    convert = {name: functools.partial(as_operator, parameter=name) for name in operators} | dict(kind.CONVERT)
+    empty, positional = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            positional,
+            default=empty if field.default is dataclasses.MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in own
+    ]
+    if is_named:
+        parameters.append(inspect.Parameter("name", positional, default=None, annotation="str | None"))
+    signature = inspect.Signature(parameters, return_annotation="NkiInstruction")
+    names = list(signature.parameters)
+
+    def call(*args: Any, **kwargs: Any) -> NkiInstruction:
+        operands = dict(zip(names, args)) | kwargs  # noqa: B905 - the signature refuses others
+        if len(operands) != len(args) + len(kwargs):
+            signature.bind(*args, **kwargs)
+        for name, change in convert.items():
+            value = operands.get(name)
+            if value is not None:
+                operands[name] = change(value)
+        return execute(kind(**operands))
+
+    call.__name__ = call.__qualname__ = kind.OPCODE
+    call.__doc__, call.__module__ = kind.__doc__, kind.__module__
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
 
 
 def execute(instruction: Instruction) -> NkiInstruction:

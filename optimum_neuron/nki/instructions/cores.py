@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from .. import cost
 from ..core import Core, refuse
 from ..memory import Buffer
+from ..published_costs import ASSUMED, V3
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import SBUF, Engine, Instruction, instruction
 
 CORES = (0, 1)
 """Ranks of the cores that make a logical one."""
@@ -51,11 +50,12 @@ def _wait(opcode: str, core: Core, ready: Callable[[], bool], cause: str) -> Non
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("100", ASSUMED)
 class CoreBarrier(Instruction):
-    """Wait for the other core."""
+    """Wait until both cores are here, so that both see what the other wrote to `data`; needs NeuronCore-v3."""
 
     OPCODE = "core_barrier"
+    CONVERT = {"cores": tuple}
     READS = ("data",)
     WRITES = ()
     MEMORIES = {"data": frozenset({Buffer.hbm, Buffer.shared_hbm})}
@@ -64,7 +64,7 @@ class CoreBarrier(Instruction):
 
     data: NkiTensor
     cores: tuple[int, ...]
-    engine: Engine
+    engine: Engine = Engine.gpsimd
 
     def check(self, core: Core) -> None:
         rules.is_among(self.OPCODE, "cores", self.cores, (CORES,))
@@ -85,18 +85,12 @@ class CoreBarrier(Instruction):
         return core.timing.dependent_instruction_cycles
 
 
-def core_barrier(
-    data: NkiTensor, cores: Sequence[int], engine: Engine = Engine.gpsimd, name: str | None = None
-) -> NkiInstruction:
-    """Wait until both cores are here, so that both see what the other wrote to `data`; needs NeuronCore-v3."""
-    return execute(CoreBarrier(data=data, cores=tuple(cores), engine=engine, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("bytes at the rate of GpSimd's DMA, or as dma_copy", V3)
 class SendRecv(Instruction):
-    """Exchange tiles."""
+    """Send a tile to a core and receive one; exchanges of one `pipe_id` are in order; needs NeuronCore-v3."""
 
     OPCODE = "sendrecv"
+    CONVERT = {"send_to_rank": int, "recv_from_rank": int, "pipe_id": int}
     READS = ("src",)
     MEMORIES = {"src": SBUF, "dst": SBUF}
     ENGINES = (Engine.dma,)
@@ -107,7 +101,7 @@ class SendRecv(Instruction):
     send_to_rank: int
     recv_from_rank: int
     pipe_id: int
-    dma_engine: DmaEngine
+    dma_engine: DmaEngine = DmaEngine.dma
 
     def check(self, core: Core) -> None:
         for label in ("send_to_rank", "recv_from_rank"):
@@ -134,17 +128,3 @@ class SendRecv(Instruction):
         if self.dma_engine is DmaEngine.dma or rate is None:
             return cost.dma_ns(core, self.src)
         return self.src.size * self.src.storage.format.size_bytes / rate * 1e9
-
-
-def sendrecv(
-    src: NkiTensor,
-    dst: NkiTensor,
-    send_to_rank: int,
-    recv_from_rank: int,
-    pipe_id: int,
-    dma_engine: DmaEngine = DmaEngine.dma,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Send a tile to a core and receive one; exchanges of one `pipe_id` are in order; needs NeuronCore-v3."""
-    ranks = {"send_to_rank": int(send_to_rank), "recv_from_rank": int(recv_from_rank), "pipe_id": int(pipe_id)}
-    return execute(SendRecv(src=src, dst=dst, dma_engine=dma_engine, name=name, **ranks))

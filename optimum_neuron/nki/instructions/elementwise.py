@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -10,18 +9,18 @@ import torch
 from .. import cost
 from ..core import Core, refuse
 from ..memory import Buffer
-from ..operators import Operator, as_operator
+from ..operators import Operator
+from ..published_costs import ISA, SHORT
 from ..tensor import NkiTensor
 from . import rules
-from .base import Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import Engine, Instruction, instruction
 
 _EXACT = frozenset({"int32", "uint32"})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N), 2 N on v2 for two float32 tiles in SBUF", SHORT)
 class TensorTensor(Instruction):
-    """data1 op data2."""
+    """Compute `data1 op data2`, element by element."""
 
     OPCODE = "tensor_tensor"
     READS = ("data1", "data2")
@@ -31,7 +30,7 @@ class TensorTensor(Instruction):
     data1: NkiTensor
     data2: NkiTensor
     op: Operator
-    engine: Engine
+    engine: Engine = Engine.unknown
 
     @property
     def is_exact(self) -> bool:
@@ -73,21 +72,9 @@ class TensorTensor(Instruction):
         return cost.vector_cycles(core, [self.data1, self.data2], self.dst)
 
 
-def tensor_tensor(
-    dst: NkiTensor,
-    data1: NkiTensor,
-    data2: NkiTensor,
-    op: Any,
-    engine: Engine = Engine.unknown,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `data1 op data2`, element by element."""
-    return execute(TensorTensor(dst=dst, data1=data1, data2=data2, op=as_operator(op), engine=engine, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N); 16-bit: N / 4 or N / 2 from v3 on", SHORT)
 class TensorScalar(Instruction):
-    """(data op0 operand0) op1 operand1, with numbers or vectors."""
+    """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
 
     OPCODE = "tensor_scalar"
     READS = ("data", "operand0", "operand1")
@@ -97,11 +84,11 @@ class TensorScalar(Instruction):
     data: NkiTensor
     op0: Operator
     operand0: Any
-    reverse0: bool
-    op1: Operator | None
-    operand1: Any
-    reverse1: bool
-    engine: Engine
+    reverse0: bool = False
+    op1: Operator | None = None
+    operand1: Any = None
+    reverse1: bool = False
+    engine: Engine = Engine.unknown
 
     @property
     def operators(self) -> list[Operator]:
@@ -146,28 +133,9 @@ class TensorScalar(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
 
 
-def tensor_scalar(
-    dst: NkiTensor,
-    data: NkiTensor,
-    op0: Any,
-    operand0: Any,
-    reverse0: bool = False,
-    op1: Any = None,
-    operand1: Any = None,
-    reverse1: bool = False,
-    engine: Engine = Engine.unknown,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
-    second = None if op1 is None else as_operator(op1, "op1")
-    first: dict[str, Any] = {"op0": as_operator(op0, "op0"), "operand0": operand0, "reverse0": reverse0}
-    last: dict[str, Any] = {"op1": second, "operand1": operand1, "reverse1": reverse1}
-    return execute(TensorScalar(dst=dst, data=data, engine=engine, name=name, **first, **last))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, 2 N), N for bfloat16 that is subtracted or multiplied", ISA)
 class ScalarTensorTensor(Instruction):
-    """(data op0 operand0) op1 operand1, with a vector and a tile."""
+    """Compute `(data op0 operand0) op1 operand1`: operand0 is a number or a vector, operand1 a tile."""
 
     OPCODE = "scalar_tensor_tensor"
     READS = ("data", "operand0", "operand1")
@@ -179,8 +147,8 @@ class ScalarTensorTensor(Instruction):
     operand0: Any
     op1: Operator
     operand1: NkiTensor
-    reverse0: bool
-    reverse1: bool
+    reverse0: bool = False
+    reverse1: bool = False
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, operand1=self.operand1, dst=self.dst)
@@ -199,25 +167,6 @@ class ScalarTensorTensor(Instruction):
         return cost.vector_cycles(core, tiles, self.dst, rate=1 if is_short and is_plain else 2)
 
 
-def scalar_tensor_tensor(
-    dst: NkiTensor,
-    data: NkiTensor,
-    op0: Any,
-    operand0: Any,
-    op1: Any,
-    operand1: NkiTensor,
-    reverse0: bool = False,
-    reverse1: bool = False,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `(data op0 operand0) op1 operand1`: operand0 is a number or a vector, operand1 a tile."""
-    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
-    reverse: dict[str, Any] = {"reverse0": reverse0, "reverse1": reverse1}
-    return execute(
-        ScalarTensorTensor(dst=dst, data=data, operand0=operand0, operand1=operand1, name=name, **operators, **reverse)
-    )
-
-
 def require_arithmetic(opcode: str, *operators: Operator) -> None:
     """Require operators that work on numbers."""
     for operator in operators:
@@ -230,9 +179,9 @@ def require_arithmetic(opcode: str, *operators: Operator) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, 2 N)", ISA)
 class TensorTensorScan(Instruction):
-    """Each element from the previous one: (data0 op0 previous) op1 data1."""
+    """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
 
     OPCODE = "tensor_tensor_scan"
     READS = ("data0", "data1", "initial")
@@ -244,8 +193,8 @@ class TensorTensorScan(Instruction):
     initial: Any
     op0: Operator
     op1: Operator
-    reverse0: bool
-    reverse1: bool
+    reverse0: bool = False
+    reverse1: bool = False
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data0=self.data0, data1=self.data1, dst=self.dst)
@@ -280,28 +229,9 @@ def _linear_scan(factors: torch.Tensor, terms: torch.Tensor, state: torch.Tensor
     return result_T.T
 
 
-def tensor_tensor_scan(
-    dst: NkiTensor,
-    data0: NkiTensor,
-    data1: NkiTensor,
-    initial: Any,
-    op0: Any,
-    op1: Any,
-    reverse0: bool = False,
-    reverse1: bool = False,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
-    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
-    reverse: dict[str, Any] = {"reverse0": reverse0, "reverse1": reverse1}
-    return execute(
-        TensorTensorScan(dst=dst, data0=data0, data1=data1, initial=initial, name=name, **operators, **reverse)
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, 8 N)", ISA)
 class Reciprocal(Instruction):
-    """1 / data."""
+    """Compute `1 / data`."""
 
     OPCODE = "reciprocal"
     READS = ("data",)
@@ -318,8 +248,3 @@ class Reciprocal(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.data], self.dst, rate=8)
-
-
-def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Compute `1 / data`."""
-    return execute(Reciprocal(dst=dst, data=data, name=name))

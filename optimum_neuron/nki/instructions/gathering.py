@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-
 import torch
 
 from .. import cost
 from ..core import Core, refuse
 from ..dtypes import bits_of
+from ..published_costs import ASSUMED, ISA
 from ..tensor import NkiTensor
 from . import rules
-from .base import ON_CHIP, SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import ON_CHIP, SBUF, Engine, Instruction, instruction
 from .search import GROUP
 
 QUADRANT = 32
@@ -35,9 +32,9 @@ def _refuse_index(opcode: str, index: int, size: int) -> None:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("N and 60 for each 512 of them", ASSUMED)
 class NcNGather(Instruction):
-    """Elements of each partition by its own indices."""
+    """Take the elements of each partition that its indices name."""
 
     OPCODE = "nc_n_gather"
     READS = ("data", "indices")
@@ -76,14 +73,9 @@ class NcNGather(Instruction):
         return -(-elements // CHUNK) * core.timing.sram_access_cycles + elements
 
 
-def nc_n_gather(dst: NkiTensor, data: NkiTensor, indices: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Take the elements of each partition that its indices name."""
-    return execute(NcNGather(dst=dst, data=data, indices=indices, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + indices * elements / C", ISA)
 class LocalGather(Instruction):
-    """Elements of sixteen partitions by indices that lie in the same sixteen."""
+    """Take elements of every sixteen partitions by the indices in the same sixteen, which count down the partitions."""
 
     OPCODE = "local_gather"
     READS = ("src_buffer", "index")
@@ -93,8 +85,8 @@ class LocalGather(Instruction):
     dst: NkiTensor
     src_buffer: NkiTensor
     index: NkiTensor
-    num_elem_per_idx: int
-    num_valid_indices: int | None
+    num_elem_per_idx: int = 1
+    num_valid_indices: int | None = None
 
     @property
     def num_indices(self) -> int:
@@ -142,32 +134,12 @@ class LocalGather(Instruction):
         return core.timing.gpsimd_start_cycles + self.num_indices * elements / factor
 
 
-def local_gather(
-    dst: NkiTensor,
-    src_buffer: NkiTensor,
-    index: NkiTensor,
-    num_elem_per_idx: int = 1,
-    num_valid_indices: int | None = None,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Take elements of every sixteen partitions by the indices in the same sixteen, which count down the partitions."""
-    return execute(
-        LocalGather(
-            dst=dst,
-            src_buffer=src_buffer,
-            index=index,
-            num_elem_per_idx=num_elem_per_idx,
-            num_valid_indices=num_valid_indices,
-            name=name,
-        )
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class NcStreamShuffle(Instruction):
-    """Partitions in another order, within quadrants."""
+    """Copy partition `shuffle_mask[i]` of each 32 to partition i; 255 leaves the partition."""
 
     OPCODE = "nc_stream_shuffle"
+    CONVERT = {"shuffle_mask": lambda mask: tuple(map(int, mask))}
     READS = ("src",)
     MEMORIES = {"dst": ON_CHIP, "src": ON_CHIP}
     ENGINES = (Engine.vector,)
@@ -214,11 +186,3 @@ class NcStreamShuffle(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.src], self.dst)
-
-
-def nc_stream_shuffle(
-    dst: NkiTensor, src: NkiTensor, shuffle_mask: Sequence[int], name: str | None = None
-) -> NkiInstruction:
-    """Copy partition `shuffle_mask[i]` of each 32 to partition i; 255 leaves the partition."""
-    mask = tuple(int(place) for place in shuffle_mask)
-    return execute(NcStreamShuffle(dst=dst, src=src, shuffle_mask=mask, name=name))

@@ -6,19 +6,17 @@ replaces what is there or is added to it.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from collections.abc import Sequence
 
 import torch
 
 from .. import cost
 from ..core import Core, refuse
 from ..memory import Buffer
+from ..published_costs import ISA
 from ..tensor import NkiTensor
 from . import rules
-from .base import ON_CHIP, PSUM, SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import ON_CHIP, PSUM, SBUF, Engine, Instruction, instruction
 
 _WIDE = frozenset({"float32", "tfloat32"})
 _FP8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
@@ -34,11 +32,12 @@ class MatmulPerfMode(enum.Enum):
     double_row = "double_row"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(min(64, stationary), moving), 4 times as many in float32", ISA)
 class NcMatmul(Instruction):
-    """One pass of a moving tile over a stationary one."""
+    """Compute `stationary.T @ moving` into PSUM; the two hints change nothing here."""
 
     OPCODE = "nc_matmul"
+    CONVERT = {"tile_position": tuple, "tile_size": tuple}
     READS = ("stationary", "moving")
     MEMORIES = {"dst": PSUM, "stationary": SBUF, "moving": SBUF}
     ENGINES = (Engine.tensor,)
@@ -46,13 +45,13 @@ class NcMatmul(Instruction):
     dst: NkiTensor
     stationary: NkiTensor
     moving: NkiTensor
-    is_stationary_onezero: bool
-    is_moving_onezero: bool
-    is_transpose: bool
-    accumulate: bool | None
-    tile_position: tuple[int, ...]
-    tile_size: tuple[int, ...]
-    perf_mode: MatmulPerfMode
+    is_stationary_onezero: bool = False
+    is_moving_onezero: bool = False
+    is_transpose: bool = False
+    accumulate: bool | None = None
+    tile_position: tuple[int, ...] = ()
+    tile_size: tuple[int, ...] = ()
+    perf_mode: MatmulPerfMode = MatmulPerfMode.none
 
     @property
     def num_rows(self) -> int:
@@ -177,40 +176,9 @@ def add_to(dst: NkiTensor, product: torch.Tensor, accumulate: bool | None) -> No
         dst.write(dst.data.float() + product if accumulate else product)
 
 
-def nc_matmul(
-    dst: NkiTensor,
-    stationary: NkiTensor,
-    moving: NkiTensor,
-    is_stationary_onezero: bool = False,
-    is_moving_onezero: bool = False,
-    is_transpose: bool = False,
-    accumulate: bool | None = None,
-    tile_position: Sequence[int] = (),
-    tile_size: Sequence[int] = (),
-    perf_mode: MatmulPerfMode = MatmulPerfMode.none,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `stationary.T @ moving` into PSUM; the two hints change nothing here."""
-    return execute(
-        NcMatmul(
-            dst=dst,
-            stationary=stationary,
-            moving=moving,
-            is_stationary_onezero=is_stationary_onezero,
-            is_moving_onezero=is_moving_onezero,
-            is_transpose=is_transpose,
-            accumulate=accumulate,
-            tile_position=tuple(tile_position),
-            tile_size=tuple(tile_size),
-            perf_mode=perf_mode,
-            name=name,
-        )
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(P, min(64, N)); vector: max(64, N)", ISA)
 class NcTranspose(Instruction):
-    """Exchange partitions and elements."""
+    """Transpose a tile: 128 by 128 on the tensor engine, 32 by 32 on the vector engine."""
 
     OPCODE = "nc_transpose"
     READS = ("data",)
@@ -219,7 +187,7 @@ class NcTranspose(Instruction):
 
     dst: NkiTensor
     data: NkiTensor
-    engine: Engine
+    engine: Engine = Engine.unknown
 
     def resolved_engine(self, core: Core) -> Engine:
         """Return the vector engine for tiles that it can transpose, or that the tensor engine cannot reach."""
@@ -261,10 +229,3 @@ class NcTranspose(Instruction):
         if self.resolved_engine(core) is Engine.vector:
             return cost.vector_cycles(core, [self.data], self.dst)
         return cost.transpose_cycles(core, self.data)
-
-
-def nc_transpose(
-    dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None
-) -> NkiInstruction:
-    """Transpose a tile: 128 by 128 on the tensor engine, 32 by 32 on the vector engine."""
-    return execute(NcTranspose(dst=dst, data=data, engine=engine, name=name))

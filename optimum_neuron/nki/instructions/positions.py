@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from .. import cost
 from ..core import Core, refuse
+from ..published_costs import ASSUMED
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import SBUF, Engine, Instruction, instruction
 from .search import GROUP
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N", ASSUMED)
 class NonzeroWithCount(Instruction):
-    """Indices of elements that are not zero, and how many they are."""
+    """Write the indices of elements that are not zero, padding, and their number, for partitions 0, 16, 32 and so on.
+
+    Other partitions are neither read nor written."""
 
     OPCODE = "nonzero_with_count"
     READS = ("src",)
@@ -27,8 +27,8 @@ class NonzeroWithCount(Instruction):
 
     dst: NkiTensor
     src: NkiTensor
-    index_offset: int
-    padding_val: int
+    index_offset: int = 0
+    padding_val: int = -1
 
     def check(self, core: Core) -> None:
         rules.dtype_among(self.OPCODE, "src", self.src, {"float32", "int32"})
@@ -57,19 +57,11 @@ class NonzeroWithCount(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.src)
 
 
-def nonzero_with_count(
-    dst: NkiTensor, src: NkiTensor, index_offset: int = 0, padding_val: int = -1, name: str | None = None
-) -> NkiInstruction:
-    """Write the indices of elements that are not zero, padding, and their number, for partitions 0, 16, 32 and so on.
-
-    Other partitions are neither read nor written.
-    """
-    return execute(NonzeroWithCount(dst=dst, src=src, index_offset=index_offset, padding_val=padding_val, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N", ASSUMED)
 class SequenceBounds(Instruction):
-    """Start and end of the segment that each element belongs to."""
+    """Write where the segment of each element starts and where it ends (exclusive); elements of segment 0 are padding.
+
+    A padding element has the start n and the end -1, for n elements."""
 
     OPCODE = "sequence_bounds"
     READS = ("segment_ids",)
@@ -106,11 +98,3 @@ class SequenceBounds(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.engine_cycles(core, self.resolved_engine(core), self.segment_ids)
-
-
-def sequence_bounds(dst: NkiTensor, segment_ids: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Write where the segment of each element starts and where it ends (exclusive); elements of segment 0 are padding.
-
-    A padding element has the start n and the end -1, for n elements.
-    """
-    return execute(SequenceBounds(dst=dst, segment_ids=segment_ids, name=name))

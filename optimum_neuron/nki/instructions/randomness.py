@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
 
 from .. import cost
 from ..core import Core, refuse
+from ..published_costs import ASSUMED, ISA
 from ..random_numbers import Xorwow
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, execute
+from .base import SBUF, Engine, Instruction, execute, function, instruction
 from .handles import NkiInstruction
 
 _INTEGERS = rules.INTEGERS - {"bool"}
@@ -41,15 +41,15 @@ def _check_engine(instruction: Instruction, core: Core, engine: Engine, oldest: 
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N); gpsimd: 150 + N", ASSUMED)
 class Rng(Instruction):
-    """Random bits."""
+    """Fill a tile of integers with random bits: the lowest of 32."""
 
     OPCODE = "rng"
     ENGINES = (Engine.vector, Engine.gpsimd)
 
     dst: NkiTensor
-    engine: Engine
+    engine: Engine = Engine.vector
 
     def check(self, core: Core) -> None:
         rules.dtype_among(self.OPCODE, "dst", self.dst, _INTEGERS)
@@ -67,14 +67,9 @@ class Rng(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
-def rng(dst: NkiTensor, engine: Engine = Engine.vector, name: str | None = None) -> NkiInstruction:
-    """Fill a tile of integers with random bits: the lowest of 32."""
-    return execute(Rng(dst=dst, engine=engine, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ASSUMED)
 class Rand2(Instruction):
-    """Uniform numbers."""
+    """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
 
     OPCODE = "rand2"
     READS = ("low", "high")
@@ -105,14 +100,15 @@ class Rand2(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
 
+@function
 def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> NkiInstruction:  # noqa: A002
     """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
     return execute(Rand2(dst=dst, low=min, high=max, name=name))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class Dropout(Instruction):
-    """Random elements become 0."""
+    """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
 
     OPCODE = "dropout"
     READS = ("data", "prob")
@@ -148,14 +144,9 @@ class Dropout(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst)
 
 
-def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None) -> NkiInstruction:
-    """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
-    return execute(Dropout(dst=dst, data=data, prob=prob, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ASSUMED)
 class SetRngSeed(Instruction):
-    """Seed the vector engine."""
+    """Seed the vector engine's generators with the 32 bits of a tile of one element."""
 
     OPCODE = "set_rng_seed"
     READS = ("src_seeds",)
@@ -182,11 +173,6 @@ class SetRngSeed(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.engine_cycles(core, self.resolved_engine(core), self.src_seeds)
-
-
-def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Seed the vector engine's generators with the 32 bits of a tile of one element."""
-    return execute(SetRngSeed(src_seeds=src_seeds, name=name))
 
 
 class _StateOfGenerator(Instruction):
@@ -220,9 +206,9 @@ class _StateOfGenerator(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.tile)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N; vector: max(64, N)", ASSUMED)
 class RandSetState(_StateOfGenerator):
-    """Set the states of generators."""
+    """Set the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
 
     OPCODE = "rand_set_state"
     READS = ("src_seeds",)
@@ -230,7 +216,7 @@ class RandSetState(_StateOfGenerator):
     MEMORIES = {"src_seeds": SBUF}
 
     src_seeds: NkiTensor
-    engine: Engine
+    engine: Engine = Engine.gpsimd
 
     @property
     def tile(self) -> NkiTensor:
@@ -241,19 +227,14 @@ class RandSetState(_StateOfGenerator):
         generator(core, self.resolved_engine(core)).load(states.numpy())
 
 
-def rand_set_state(src_seeds: NkiTensor, engine: Engine = Engine.gpsimd, name: str | None = None) -> NkiInstruction:
-    """Set the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
-    return execute(RandSetState(src_seeds=src_seeds, engine=engine, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N; vector: max(64, N)", ASSUMED)
 class RandGetState(_StateOfGenerator):
-    """Read the states of generators."""
+    """Write the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
 
     OPCODE = "rand_get_state"
 
     dst: NkiTensor
-    engine: Engine
+    engine: Engine = Engine.gpsimd
 
     @property
     def tile(self) -> NkiTensor:
@@ -262,8 +243,3 @@ class RandGetState(_StateOfGenerator):
     def run(self, core: Core) -> None:
         states = generator(core, self.resolved_engine(core)).store(self.dst.num_partitions)
         self.dst.write(torch.from_numpy(states.astype("int64")))
-
-
-def rand_get_state(dst: NkiTensor, engine: Engine = Engine.gpsimd, name: str | None = None) -> NkiInstruction:
-    """Write the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
-    return execute(RandGetState(dst=dst, engine=engine, name=name))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .. import cost
 from ..core import Core, refuse
-from ..operators import Operator, as_operator
+from ..operators import Operator
+from ..published_costs import ASSUMED, ISA
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
-from .base import SBUF, Engine, Instruction, execute
+from .base import SBUF, Engine, Instruction, instruction
 from .elementwise import require_arithmetic
-from .handles import NkiInstruction
 
 
 def require_reduction(opcode: str, op: Operator) -> None:
@@ -30,11 +28,12 @@ def require_reduction(opcode: str, op: Operator) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N), N / 2 for sums and maxima of bfloat16", ISA)
 class TensorReduce(Instruction):
-    """Reduce the last dimensions."""
+    """Reduce the last dimensions of a tile with an operator."""
 
     OPCODE = "tensor_reduce"
+    CONVERT = {"axis": lambda axis: (axis,) if isinstance(axis, int) else tuple(axis)}
     READS = ("data",)
     ENGINES = (Engine.vector,)
 
@@ -42,28 +41,33 @@ class TensorReduce(Instruction):
     op: Operator
     data: NkiTensor
     axis: tuple[int, ...]
-    negate: bool
-    keepdims: bool
+    negate: bool = False
+    keepdims: bool = False
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The dimensions that it reduces, counted from the first."""
+        return tuple(sorted(dim % self.data.ndim for dim in self.axis))
 
     def check(self, core: Core) -> None:
         require_reduction(self.OPCODE, self.op)
-        last = tuple(range(self.data.ndim - len(self.axis), self.data.ndim))
-        if not self.axis or self.axis != last or 0 in self.axis:
+        last = tuple(range(self.data.ndim - len(self.axes), self.data.ndim))
+        if not self.axes or self.axes != last or 0 in self.axes:
             refuse(
-                f"tensor_reduce axis={self.axis} of a tile of shape {self.data.shape}: only the last dimensions are "
+                f"tensor_reduce axis={self.axes} of a tile of shape {self.data.shape}: only the last dimensions are "
                 "reduced, and not partitions.",
                 hint=f"Name the last ones, as {last or (self.data.ndim - 1,)}; nisa.nc_transpose or a matmul with ones "
                 "reduces partitions.",
                 rule="axis",
                 instruction=self.OPCODE,
-                axis=self.axis,
+                axis=self.axes,
             )
         kept = self.data.size
-        for dim in self.axis:
+        for dim in self.axes:
             kept //= self.data.shape[dim]
         if self.dst.size != kept or self.dst.num_partitions != self.data.num_partitions:
             refuse(
-                f"tensor_reduce of {self.data.shape} over {self.axis} leaves {kept} elements, and dst has the shape "
+                f"tensor_reduce of {self.data.shape} over {self.axes} leaves {kept} elements, and dst has the shape "
                 f"{self.dst.shape}.",
                 hint="Give dst the sizes that are not reduced.",
                 rule="shape",
@@ -77,7 +81,7 @@ class TensorReduce(Instruction):
     def run(self, core: Core) -> None:
         assert self.op.reduce is not None
         data = self.data.integers() if self.op.is_bitwise else self.data.floats()
-        result = self.op.reduce(data, self.axis)
+        result = self.op.reduce(data, self.axes)
         self.dst.write((-result if self.negate else result).reshape(self.dst.shape))
 
     def cycles(self, core: Core) -> float:
@@ -85,25 +89,9 @@ class TensorReduce(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, rate=0.5 if is_short else 1)
 
 
-def tensor_reduce(
-    dst: NkiTensor,
-    op: Any,
-    data: NkiTensor,
-    axis: int | Sequence[int],
-    negate: bool = False,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Reduce the last dimensions of a tile with an operator."""
-    axes = tuple(sorted(dim % data.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
-    return execute(
-        TensorReduce(dst=dst, op=as_operator(op), data=data, axis=axes, negate=negate, keepdims=keepdims, name=name)
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N", ASSUMED)
 class TensorPartitionReduce(Instruction):
-    """Reduce over partitions."""
+    """Reduce over partitions, into a tile of one partition."""
 
     OPCODE = "tensor_partition_reduce"
     READS = ("data",)
@@ -135,14 +123,9 @@ class TensorPartitionReduce(Instruction):
         return cost.engine_cycles(core, self.resolved_engine(core), self.data)
 
 
-def tensor_partition_reduce(dst: NkiTensor, op: Any, data: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Reduce over partitions, into a tile of one partition."""
-    return execute(TensorPartitionReduce(dst=dst, op=as_operator(op), data=data, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N) + 64", ISA)
 class TensorScalarReduce(Instruction):
-    """data op0 operand0, and its reduction along the partition."""
+    """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
 
     OPCODE = "tensor_scalar_reduce"
     READS = ("data", "operand0", "reduce_init")
@@ -153,12 +136,12 @@ class TensorScalarReduce(Instruction):
     data: NkiTensor
     op0: Operator
     operand0: Any
-    reverse0: bool
     reduce_op: Operator
-    reduce_res: NkiTensor | None
-    reduce_cmd: ReduceCmd
-    reduce_init: Any
-    reduce_res_negate: bool
+    reduce_res: NkiTensor | None = None
+    reverse0: bool = False
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce
+    reduce_init: Any = None
+    reduce_res_negate: bool = False
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
@@ -191,39 +174,9 @@ class TensorScalarReduce(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True) + extra
 
 
-def tensor_scalar_reduce(
-    dst: NkiTensor,
-    data: NkiTensor,
-    op0: Any,
-    operand0: Any,
-    reduce_op: Any,
-    reduce_res: NkiTensor | None = None,
-    reverse0: bool = False,
-    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
-    reduce_init: Any = None,
-    reduce_res_negate: bool = False,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
-    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "reduce_op": as_operator(reduce_op, "reduce_op")}
-    operands: dict[str, Any] = {
-        "dst": dst,
-        "data": data,
-        "operand0": operand0,
-        "reverse0": reverse0,
-        "reduce_res": reduce_res,
-    }
-    control: dict[str, Any] = {
-        "reduce_cmd": reduce_cmd,
-        "reduce_init": reduce_init,
-        "reduce_res_negate": reduce_res_negate,
-    }
-    return execute(TensorScalarReduce(name=name, **operators, **operands, **control))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ASSUMED)
 class TensorScalarCumulative(Instruction):
-    """Running reduction of src op0 imm0."""
+    """Compute the running `op1` of `src op0 imm0` along the partition."""
 
     OPCODE = "tensor_scalar_cumulative"
     READS = ("src", "imm0", "imm1")
@@ -234,8 +187,8 @@ class TensorScalarCumulative(Instruction):
     op0: Operator
     op1: Operator
     imm0: Any
-    imm1: Any
-    reduce_cmd: ReduceCmd
+    imm1: Any = None
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
@@ -264,20 +217,3 @@ class TensorScalarCumulative(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.src], self.dst)
-
-
-def tensor_scalar_cumulative(
-    dst: NkiTensor,
-    src: NkiTensor,
-    op0: Any,
-    op1: Any,
-    imm0: Any,
-    imm1: Any = None,
-    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute the running `op1` of `src op0 imm0` along the partition."""
-    operators: dict[str, Any] = {"op0": as_operator(op0, "op0"), "op1": as_operator(op1, "op1")}
-    return execute(
-        TensorScalarCumulative(dst=dst, src=src, imm0=imm0, imm1=imm1, reduce_cmd=reduce_cmd, name=name, **operators)
-    )

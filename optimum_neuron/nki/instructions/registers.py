@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import linecache
 import re
 from typing import Any
@@ -11,10 +10,10 @@ import torch
 
 from ..core import Core, current, kernel_line, refuse, refuse_value, running
 from ..memory import Buffer
+from ..published_costs import ASSUMED
 from ..tensor import NkiTensor
 from . import rules
-from .base import Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import Engine, Instruction, function, instruction
 
 _SCALARS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
 _ANYWHERE = frozenset(Buffer) - {Buffer.psum}
@@ -116,19 +115,21 @@ def _check_scalar(opcode: str, label: str, tile: NkiTensor) -> None:
         )
 
 
+@function
 def register_alloc(x: int | None = None) -> VirtualRegister:
     """Return a new register, which holds a number if one is given."""
     return VirtualRegister(None if x is None else int(x))
 
 
+@function
 def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     """Set a register to a number or to another register."""
     _require_written("register_move", dst).value = int(src)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("60", ASSUMED, is_named=False)
 class RegisterLoad(Instruction):
-    """Memory to a register."""
+    """Read one element of HBM or SBUF to a register."""
 
     OPCODE = "register_load"
     READS = ("src",)
@@ -158,14 +159,9 @@ class RegisterLoad(Instruction):
         return core.timing.sram_access_cycles
 
 
-def register_load(dst: VirtualRegister, src: NkiTensor) -> NkiInstruction:
-    """Read one element of HBM or SBUF to a register."""
-    return execute(RegisterLoad(dst=dst, src=src))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("60", ASSUMED, is_named=False)
 class RegisterStore(Instruction):
-    """A register to memory."""
+    """Write a register to one element of HBM or SBUF."""
 
     OPCODE = "register_store"
     MEMORIES = {"dst": _ANYWHERE}
@@ -184,8 +180,3 @@ class RegisterStore(Instruction):
     def cycles(self, core: Core) -> float:
         """Return the start of one access; no figure is published."""
         return core.timing.sram_access_cycles
-
-
-def register_store(dst: NkiTensor, src: VirtualRegister) -> NkiInstruction:
-    """Write a register to one element of HBM or SBUF."""
-    return execute(RegisterStore(dst=dst, src=src))

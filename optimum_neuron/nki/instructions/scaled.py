@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-
 import torch
 
 from .. import cost, microscaling as mx
 from ..core import Core, refuse
+from ..published_costs import ASSUMED
 from ..tensor import NkiTensor
 from . import rules
-from .base import PSUM, SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import PSUM, SBUF, Engine, Instruction, instruction
 from .matmul import add_to
 
 _FP8 = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4"})
@@ -46,9 +43,9 @@ def _check_quadrants(opcode: str, name: str, tile: NkiTensor) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ASSUMED)
 class QuantizeMx(Instruction):
-    """Values and scales of blocks."""
+    """Round blocks of 8 partitions by 4 values to FP8 with a common scale; needs NeuronCore-v4."""
 
     OPCODE = "quantize_mx"
     READS = ("src",)
@@ -92,16 +89,12 @@ class QuantizeMx(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst)
 
 
-def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Round blocks of 8 partitions by 4 values to FP8 with a common scale; needs NeuronCore-v4."""
-    return execute(QuantizeMx(dst=dst, src=src, dst_scale=dst_scale, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, moving)", ASSUMED)
 class NcMatmulMx(Instruction):
-    """A matmul of blocks with scales."""
+    """Compute `stationary.T @ moving` of packed values times their scales into PSUM; needs NeuronCore-v4."""
 
     OPCODE = "nc_matmul_mx"
+    CONVERT = {"tile_position": tuple, "tile_size": tuple}
     READS = ("stationary", "moving", "stationary_scale", "moving_scale")
     MEMORIES = {"dst": PSUM, **dict.fromkeys(READS, SBUF)}
     ENGINES = (Engine.tensor,)
@@ -112,9 +105,9 @@ class NcMatmulMx(Instruction):
     moving: NkiTensor
     stationary_scale: NkiTensor
     moving_scale: NkiTensor
-    tile_position: tuple[int, ...]
-    tile_size: tuple[int, ...]
-    accumulate: bool | None
+    tile_position: tuple[int, ...] | None = None
+    tile_size: tuple[int, ...] | None = None
+    accumulate: bool | None = None
 
     def check(self, core: Core) -> None:
         rules.not_indirect(self.OPCODE, dst=self.dst)
@@ -168,30 +161,3 @@ def _dequantized(tile: NkiTensor, scale: NkiTensor) -> torch.Tensor:
     scales = torch.cat(quadrants).reshape(partitions // mx.BLOCK_PARTITIONS, -1)
     values = mx.unpacked(tile.read().reshape(partitions, -1), tile.dtype) * mx.multiples(scales)
     return values.transpose(1, 2).reshape(partitions * mx.VALUES, -1)
-
-
-def nc_matmul_mx(
-    dst: NkiTensor,
-    stationary: NkiTensor,
-    moving: NkiTensor,
-    stationary_scale: NkiTensor,
-    moving_scale: NkiTensor,
-    tile_position: Sequence[int] | None = None,
-    tile_size: Sequence[int] | None = None,
-    accumulate: bool | None = None,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Compute `stationary.T @ moving` of packed values times their scales into PSUM; needs NeuronCore-v4."""
-    return execute(
-        NcMatmulMx(
-            dst=dst,
-            stationary=stationary,
-            moving=moving,
-            stationary_scale=stationary_scale,
-            moving_scale=moving_scale,
-            tile_position=tuple(tile_position or ()),
-            tile_size=tuple(tile_size or ()),
-            accumulate=accumulate,
-            name=name,
-        )
-    )

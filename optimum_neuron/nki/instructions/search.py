@@ -6,16 +6,14 @@ number on GpSimd, from sixteen partitions that are one list: element i is in par
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from .. import cost
 from ..core import Core, refuse
+from ..published_costs import ISA, TOPK
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import SBUF, Engine, Instruction, instruction
 
 WIDTH = 8
 """Elements that the vector engine searches for at once."""
@@ -60,9 +58,9 @@ def _absent_index(dst: NkiTensor) -> int:
     return 2 ** (8 * dst.storage.format.size_bytes) - 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class Max8(Instruction):
-    """The eight largest elements."""
+    """Write the eight largest elements of each partition, the largest first."""
 
     OPCODE = "max8"
     READS = ("src",)
@@ -81,14 +79,9 @@ class Max8(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst)
 
 
-def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Write the eight largest elements of each partition, the largest first."""
-    return execute(Max8(dst=dst, src=src, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class NcFindIndex8(Instruction):
-    """Where eight values are."""
+    """Write the index of the first occurrence of eight values in each partition; all bits are set if there is none."""
 
     OPCODE = "nc_find_index8"
     READS = ("data", "vals")
@@ -114,14 +107,9 @@ class NcFindIndex8(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst)
 
 
-def nc_find_index8(dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Write the index of the first occurrence of eight values in each partition; all bits are set if there is none."""
-    return execute(NcFindIndex8(dst=dst, data=data, vals=vals, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class NcMatchReplace8(Instruction):
-    """Eight values replaced by a number."""
+    """Replace the first occurrence of eight values by a number; a value that is given twice replaces two elements."""
 
     OPCODE = "nc_match_replace8"
     READS = ("data", "vals")
@@ -132,7 +120,7 @@ class NcMatchReplace8(Instruction):
     data: NkiTensor
     vals: NkiTensor
     imm: float
-    dst_idx: NkiTensor | None
+    dst_idx: NkiTensor | None = None
 
     def check(self, core: Core) -> None:
         _check_search(self.OPCODE, self.data, vals=self.vals, dst_idx=self.dst_idx)
@@ -159,21 +147,12 @@ class NcMatchReplace8(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst)
 
 
-def nc_match_replace8(
-    dst: NkiTensor,
-    data: NkiTensor,
-    vals: NkiTensor,
-    imm: float,
-    dst_idx: NkiTensor | None = None,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Replace the first occurrence of eight values by a number; a value that is given twice replaces two elements."""
-    return execute(NcMatchReplace8(dst=dst, data=data, vals=vals, imm=imm, dst_idx=dst_idx, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("4 n + k", TOPK)
 class Topk(Instruction):
-    """The largest elements of sixteen partitions, and their indices."""
+    """Write the largest of n elements and their indices for every sixteen partitions, the smallest of them first.
+
+    Element i is in partition i % 16 and column i // 16, of src and of the results; there are as many results as columns
+    of val_dst, and what they do not cover stays."""
 
     OPCODE = "topk"
     READS = ("src",)
@@ -234,12 +213,3 @@ class Topk(Instruction):
     def cycles(self, core: Core) -> float:
         """Return 4 * n + k, which the instruction's documentation publishes."""
         return 4 * self.n + self.k
-
-
-def topk(val_dst: NkiTensor, idx_dst: NkiTensor, src: NkiTensor, n: int, name: str | None = None) -> NkiInstruction:
-    """Write the largest of n elements and their indices for every sixteen partitions, the smallest of them first.
-
-    Element i is in partition i % 16 and column i // 16, of src and of the results; there are as many results as columns
-    of val_dst, and what they do not cover stays.
-    """
-    return execute(Topk(val_dst=val_dst, idx_dst=idx_dst, src=src, n=n, name=name))

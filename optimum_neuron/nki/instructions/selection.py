@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +11,12 @@ import torch
 from .. import cost
 from ..core import Core, refuse
 from ..dtypes import as_float32
-from ..operators import OPERATORS, Operator, as_operator
+from ..operators import OPERATORS, Operator
+from ..published_costs import ASSUMED, ISA
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
-from .base import SBUF, Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import SBUF, Engine, Instruction, instruction
 
 FP32_MIN = -3.4028235e38
 """What range_select puts where the range does not hold."""
@@ -45,9 +44,9 @@ def _check_pattern(opcode: str, pattern: Sequence[Sequence[int]], tile: NkiTenso
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N", ISA)
 class Iota(Instruction):
-    """Write an affine pattern."""
+    """Write `offset + partition * channel_multiplier + sum(step * index)` for pairs [step, count]."""
 
     OPCODE = "iota"
     MEMORIES = {"dst": SBUF}
@@ -55,8 +54,8 @@ class Iota(Instruction):
 
     dst: NkiTensor
     pattern: Sequence[Sequence[int]]
-    offset: int
-    channel_multiplier: int
+    offset: int = 0
+    channel_multiplier: int = 0
 
     def check(self, core: Core) -> None:
         _check_pattern(self.OPCODE, self.pattern, self.dst)
@@ -68,20 +67,9 @@ class Iota(Instruction):
         return cost.gpsimd_cycles(core, self.dst)
 
 
-def iota(
-    dst: NkiTensor,
-    pattern: Sequence[Sequence[int]],
-    offset: int = 0,
-    channel_multiplier: int = 0,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Write `offset + partition * channel_multiplier + sum(step * index)` for pairs [step, count]."""
-    return execute(Iota(dst=dst, pattern=pattern, offset=offset, channel_multiplier=channel_multiplier, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("150 + N", ISA)
 class AffineSelect(Instruction):
-    """Elements where an affine value compares with 0, a number elsewhere."""
+    """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
 
     OPCODE = "affine_select"
     READS = ("on_true_tile",)
@@ -93,8 +81,8 @@ class AffineSelect(Instruction):
     channel_multiplier: int
     on_true_tile: NkiTensor
     on_false_value: float
-    cmp_op: Operator
-    offset: int
+    cmp_op: Operator = OPERATORS["equal"]
+    offset: int = 0
 
     def check(self, core: Core) -> None:
         _check_pattern(self.OPCODE, self.pattern, self.dst)
@@ -110,31 +98,12 @@ class AffineSelect(Instruction):
         return cost.gpsimd_cycles(core, self.dst)
 
 
-def affine_select(
-    dst: NkiTensor,
-    pattern: Sequence[Sequence[int]],
-    channel_multiplier: int,
-    on_true_tile: NkiTensor,
-    on_false_value: float,
-    cmp_op: Any = OPERATORS["equal"],
-    offset: int = 0,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
-    values: dict[str, Any] = {"pattern": pattern, "channel_multiplier": channel_multiplier, "offset": offset}
-    choice: dict[str, Any] = {
-        "on_true_tile": on_true_tile,
-        "on_false_value": on_false_value,
-        "cmp_op": as_operator(cmp_op, "cmp_op"),
-    }
-    return execute(AffineSelect(dst=dst, name=name, **values, **choice))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class RangeSelect(Instruction):
-    """Elements whose indices are within bounds."""
+    """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
 
     OPCODE = "range_select"
+    CONVERT = {"on_false_value": lambda value: FP32_MIN if value is ... else value}
     READS = ("on_true_tile", "bound0", "bound1")
     WRITES = ("dst", "reduce_res")
     ENGINES = (Engine.vector,)
@@ -146,11 +115,11 @@ class RangeSelect(Instruction):
     comp_op1: Operator
     bound0: NkiTensor
     bound1: NkiTensor
-    reduce_cmd: ReduceCmd
-    reduce_res: NkiTensor | None
-    reduce_op: Operator
-    range_start: int
-    on_false_value: float
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce
+    reduce_res: NkiTensor | None = None
+    reduce_op: Operator = OPERATORS["maximum"]
+    range_start: int = 0
+    on_false_value: float = ...
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
@@ -179,41 +148,9 @@ class RangeSelect(Instruction):
         return cost.vector_cycles(core, [self.on_true_tile], self.dst)
 
 
-def range_select(
-    dst: NkiTensor,
-    on_true_tile: NkiTensor,
-    comp_op0: Any,
-    comp_op1: Any,
-    bound0: NkiTensor,
-    bound1: NkiTensor,
-    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
-    reduce_res: NkiTensor | None = None,
-    reduce_op: Any = OPERATORS["maximum"],
-    range_start: int = 0,
-    on_false_value: Any = ...,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
-    on_false_value = FP32_MIN if on_false_value is ... else on_false_value
-    operators: dict[str, Any] = {
-        "comp_op0": as_operator(comp_op0, "comp_op0"),
-        "comp_op1": as_operator(comp_op1, "comp_op1"),
-        "reduce_op": as_operator(reduce_op, "reduce_op"),
-    }
-    tiles: dict[str, Any] = {
-        "dst": dst,
-        "on_true_tile": on_true_tile,
-        "bound0": bound0,
-        "bound1": bound1,
-        "reduce_res": reduce_res,
-    }
-    rest: dict[str, Any] = {"reduce_cmd": reduce_cmd, "range_start": range_start, "on_false_value": on_false_value}
-    return execute(RangeSelect(name=name, **operators, **tiles, **rest))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N), 2 N on v2 in float32", ASSUMED)
 class SelectReduce(Instruction):
-    """Elements of a tile where a predicate holds, a vector elsewhere, and their maximum."""
+    """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
 
     OPCODE = "select_reduce"
     READS = ("predicate", "on_true", "on_false")
@@ -224,10 +161,10 @@ class SelectReduce(Instruction):
     predicate: NkiTensor
     on_true: NkiTensor
     on_false: Any
-    reduce_res: NkiTensor | None
-    reduce_cmd: ReduceCmd
-    reduce_op: Operator
-    reverse_pred: bool
+    reduce_res: NkiTensor | None = None
+    reduce_cmd: ReduceCmd = ReduceCmd.idle
+    reduce_op: Operator = OPERATORS["maximum"]
+    reverse_pred: bool = False
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, on_true=self.on_true, predicate=self.predicate, dst=self.dst)
@@ -246,24 +183,3 @@ class SelectReduce(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.on_true, self.predicate], self.dst)
-
-
-def select_reduce(
-    dst: NkiTensor,
-    predicate: NkiTensor,
-    on_true: NkiTensor,
-    on_false: Any,
-    reduce_res: NkiTensor | None = None,
-    reduce_cmd: ReduceCmd = ReduceCmd.idle,
-    reduce_op: Any = OPERATORS["maximum"],
-    reverse_pred: bool = False,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
-    reduction: dict[str, Any] = {
-        "reduce_res": reduce_res,
-        "reduce_cmd": reduce_cmd,
-        "reduce_op": as_operator(reduce_op, "reduce_op"),
-    }
-    operands: dict[str, Any] = {"dst": dst, "predicate": predicate, "on_true": on_true, "on_false": on_false}
-    return execute(SelectReduce(reverse_pred=reverse_pred, name=name, **operands, **reduction))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from .. import cost
 from ..core import Core, refuse
+from ..published_costs import ISA
 from ..tensor import NkiTensor
 from . import rules
-from .base import Engine, Instruction, execute
-from .handles import NkiInstruction
+from .base import Engine, Instruction, instruction
 
 MAX_ELEMENTS = 512
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, N)", ISA)
 class BnStats(Instruction):
-    """(count, mean, variance * count) of even and of odd elements."""
+    """Write count, mean and variance * count of the even and of the odd elements of each partition."""
 
     OPCODE = "bn_stats"
     READS = ("data",)
@@ -53,14 +51,9 @@ class BnStats(Instruction):
         return cost.vector_cycles(core, [self.data], self.data)
 
 
-def bn_stats(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Write count, mean and variance * count of the even and of the odd elements of each partition."""
-    return execute(BnStats(dst=dst, data=data, name=name))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@instruction("max(64, 13 N / 3)", ISA)
 class BnAggr(Instruction):
-    """Mean and variance of several statistics."""
+    """Write mean and variance of the statistics of one or more bn_stats."""
 
     OPCODE = "bn_aggr"
     READS = ("data",)
@@ -89,8 +82,3 @@ class BnAggr(Instruction):
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.data], self.dst, rate=13 / 3)
-
-
-def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Write mean and variance of the statistics of one or more bn_stats."""
-    return execute(BnAggr(dst=dst, data=data, name=name))

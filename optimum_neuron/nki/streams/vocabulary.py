@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
-import importlib
-import pkgutil
 import types
 import typing
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .. import instructions
 from ..core import refuse
-from ..instructions import Instruction
+from ..instructions import ENUMS as ENUMS, INSTRUCTIONS, Instruction
 from .document import Step
-
-
-def _modules() -> Iterator[types.ModuleType]:
-    for module in pkgutil.iter_modules(instructions.__path__):
-        yield importlib.import_module(f"{instructions.__name__}.{module.name}")
-
-
-def _below(kind: type[Instruction]) -> Iterator[type[Instruction]]:
-    for one in kind.__subclasses__():
-        yield from (one, *_below(one))
-
-
-ENUMS: Mapping[str, type[enum.Enum]] = {
-    name: value
-    for module in _modules()
-    for name, value in vars(module).items()
-    if isinstance(value, type) and issubclass(value, enum.Enum) and value is not enum.Enum
-}
-"""Enumerations of operands by class name."""
-
-INSTRUCTIONS: Mapping[str, type[Instruction]] = {one.OPCODE: one for one in _below(Instruction) if one.OPCODE}
-"""Instructions by name."""
 
 
 def instruction_class(step: Step) -> type[Instruction]:
