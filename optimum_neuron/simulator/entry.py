@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.core import Choice
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelError
+from ..files.plain_json import read_object
 from ..options.option import takes_options
 from .compiled import SERVED_AS
 from .configured import count_config
@@ -190,13 +191,18 @@ def _draft_of(model: Any, request: EstimateRequest, machine: Machine) -> Draft:
 
 
 def _is_pipeline(folder: Path) -> bool:
-    """Return whether a folder holds a diffusion pipeline."""
-    from ..sources.pipelines import is_pipeline
-    from .diffusion import require_no_component
+    """Return whether a folder holds a diffusion pipeline; one component does not say how often it runs."""
+    from ..sources.pipelines import INDEX_FILE, is_pipeline
 
-    if is_pipeline(folder):
-        return True
-    require_no_component(folder)
+    path = folder / "config.json"
+    if is_pipeline(folder) or not path.is_file():
+        return is_pipeline(folder)
+    data = read_object(path)
+    if "_class_name" in data and "model_type" not in data:
+        class_name = data["_class_name"]
+        message = f"{folder} has a {class_name}, which is one component of a diffusion pipeline."
+        hint = f"Pass the folder of the pipeline, which has a {INDEX_FILE}."
+        raise ModelError(message, hint=hint, class_name=class_name, missing=INDEX_FILE)
     return False
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ...compiler import Program
     from ...engine import Call
 
-INDEX = "model_index.json"
-"""File that a folder of a pipeline has."""
 KEPT = 8
 """Dry runs that are kept: a comparison estimates one pipeline on many instances."""
 _DENOISERS = ("unet", "transformer", "prior", "decoder")
@@ -182,21 +180,6 @@ def _compiled_part(folder: Path, calls: tuple[dict[str, Any], ...]) -> tuple[Pro
 
 def _shape(call: Call) -> Any:
     return call.method, call.arguments, [(leaf.name, leaf.shape) for leaf in call.inputs]
-
-
-def require_no_component(folder: Path) -> None:
-    """Check that a folder is not one component of a pipeline, which does not say how often it runs."""
-    from ...files.plain_json import read_object
-
-    path = folder / "config.json"
-    if not path.is_file():
-        return
-    data = read_object(path)
-    if "_class_name" in data and "model_type" not in data:
-        class_name = data["_class_name"]
-        message = f"{folder} has a {class_name}, which is one component of a diffusion pipeline."
-        hint = f"Pass the folder of the pipeline, which has a {INDEX}."
-        raise ModelError(message, hint=hint, class_name=class_name, missing=INDEX)
 
 
 def read_pipeline(folder: Path, *, name: str) -> Pipeline:
