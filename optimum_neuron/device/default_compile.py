@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..upstream.torch import DEFAULT_BACKEND_CALL, DEFAULT_BACKEND_RESET
+
+if TYPE_CHECKING:
+    from torch import fx
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +28,7 @@ def install() -> None:
 
 def _compiling_device_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def compile_graph(self: Any, graph_module: Any, example_inputs: list[Any], **keywords: Any) -> Any:
+    def compile_graph(self: Any, graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: Any) -> Any:
         if not _uses_device(graph_module):
             return original(self, graph_module, example_inputs, **keywords)
         from .dynamo import ALL, backend
@@ -49,7 +52,7 @@ def _resetting_both(original: Callable[..., Any]) -> Callable[..., Any]:
     return reset
 
 
-def _uses_device(graph_module: Any) -> bool:
+def _uses_device(graph_module: fx.GraphModule) -> bool:
     """Return whether a value in Dynamo's graph is a device tensor."""
     from ..upstream.torch import tree_leaves
 

@@ -30,7 +30,9 @@ def has_sharded_optimizer(folder: str | Path) -> bool:
     return Path(folder, OPTIMIZER_FOLDER, ".metadata").is_file()
 
 
-def save_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapping[str, torch.Tensor]) -> None:
+def save_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, folder: str | Path, masters: Mapping[str, torch.Tensor]
+) -> None:
     """Write optimizer states; every process calls it.
 
     Args:
@@ -53,7 +55,9 @@ def save_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapp
         dcp.save(redistribute_state_dict(state), checkpoint_id=str(Path(folder, MASTERS_FOLDER)))
 
 
-def load_optimizer(model: Any, optimizer: Any, folder: str | Path, masters: Mapping[str, torch.Tensor]) -> None:
+def load_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, folder: str | Path, masters: Mapping[str, torch.Tensor]
+) -> None:
     """Read the files of `save_optimizer`, on any number of cores; every process calls it.
 
     Master weights are unchanged if the checkpoint has none.
@@ -98,7 +102,7 @@ def load_scheduler(scheduler: Any, path: str | Path) -> None:
 
 @contextlib.contextmanager
 def _as_torch_expects(
-    model: Any, optimizer: torch.optim.Optimizer, masters: Mapping[str, torch.Tensor]
+    model: nn.Module, optimizer: torch.optim.Optimizer, masters: Mapping[str, torch.Tensor]
 ) -> Iterator[None]:
     """Let states be found under names: a model has its master weights as parameters, every group has some.
 
@@ -122,20 +126,20 @@ def _as_torch_expects(
         optimizer.param_groups = [next(loaded) if group["params"] else group for group in groups]
 
 
-def _twins(model: Any) -> list[tuple[nn.Module, nn.Module]]:
+def _twins(model: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
     """Return absent modules of a stage with those of it that have their weights: the first stage has them too."""
     absent = [module for module in model.modules() if isinstance(module, Absent)]
     return [(module, twin) for module in absent for twin in module.twin]
 
 
-def _first_names(model: Any) -> dict[str, str]:
+def _first_names(model: nn.Module) -> dict[str, str]:
     """Map the names of this stage's copies to the names of the same weights in the first stage."""
     paths = {id(module): path for path, module in model.named_modules()}
     return {f"{paths[id(twin)]}.weight": f"{paths[id(absent)]}.weight" for absent, twin in _twins(model)}
 
 
 @contextlib.contextmanager
-def _under_first_names(model: Any) -> Iterator[None]:
+def _under_first_names(model: nn.Module) -> Iterator[None]:
     """Let copies of weights of the first stage be found under the names that they have there."""
     moved = [(absent._parameters, twin._parameters) for absent, twin in _twins(model)]
     for place, twin in moved:
@@ -148,7 +152,7 @@ def _under_first_names(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_twins(model: Any, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def _without_twins(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Let copies of weights of the first stage be left out, which saves them."""
     places = [twin._parameters for _, twin in _twins(model)]
     copies = [place.pop("weight") for place in places]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -30,6 +30,9 @@ from ..base.labels import next_labels
 from ..errors import ConfigError, ModelError, raise_together
 from .plans import CONTEXT_FAMILIES
 from .styles import redistribute
+
+if TYPE_CHECKING:
+    from torch import nn
 
 ATTENTION = "sdpa_of_parts"
 """Name of this attention among transformers' implementations."""
@@ -46,7 +49,7 @@ class ContextParallel:
         mesh: of one dimension, the cores of a sequence in the order of their tokens.
     """
 
-    def __init__(self, model: Any, mesh: DeviceMesh) -> None:
+    def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         self._mesh = mesh
         model.set_attn_implementation(ATTENTION)
 
@@ -119,7 +122,7 @@ class ContextParallel:
         return whole.chunk(self._mesh.size(), dim=1)[self._mesh.get_local_rank()].contiguous()
 
 
-def require_context(model: Any, size: int) -> None:
+def require_context(model: nn.Module, size: int) -> None:
     """Reject a model whose sequences cannot be shared."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 

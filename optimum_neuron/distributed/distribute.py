@@ -24,7 +24,9 @@ from .shard import Sharding, layers_of, shard
 from .whole import WholeModel
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
+    from transformers import TrainingArguments
 
 _AGREED = (
     *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "seed"),
@@ -54,7 +56,7 @@ class DistributedModel:
     """Splits sequences; the trainer adds it."""
 
 
-def is_distributed_here(model: Any, arguments: Any) -> bool:
+def is_distributed_here(model: nn.Module, arguments: TrainingArguments) -> bool:
     """Return whether this package distributes the parameters of a run, and not upstream.
 
     DistributedDataParallel and accelerate reduce gradients in the dtype of their parameters, so 16-bit parameters of
@@ -66,7 +68,7 @@ def is_distributed_here(model: Any, arguments: Any) -> bool:
     return bool(arguments.world_size > 1 and wide and isinstance(model, torch.nn.Module) and narrow(model.parameters()))
 
 
-def distribute(model: Any, arguments: Any) -> DistributedModel:
+def distribute(model: nn.Module, arguments: TrainingArguments) -> DistributedModel:
     """Distribute a model in place; every process calls it with the whole model on the host.
 
     Args:
@@ -100,13 +102,13 @@ def distribute(model: Any, arguments: Any) -> DistributedModel:
     return DistributedModel(whole=whole, narrow=narrow_names, sizes=sizes, stage=stage, stages=stages)
 
 
-def num_microbatches(arguments: Any, num_stages: int) -> int:
+def num_microbatches(arguments: TrainingArguments, num_stages: int) -> int:
     """Return the number of microbatches of a run."""
     requested, batch_size = arguments.pipeline_parallel_num_microbatches, arguments.per_device_train_batch_size
     return pipeline.num_microbatches(requested, batch_size=batch_size, num_stages=num_stages)
 
 
-def shared_facts(model: Any, arguments: Any) -> dict[str, object]:
+def shared_facts(model: nn.Module, arguments: TrainingArguments) -> dict[str, object]:
     """Return the values that have to be the same in all processes of a run."""
     facts = {name: getattr(arguments, name) for name in _AGREED}
     facts |= {"layout": str(arguments.trn_config), "processes of the machine": env.local_world_size()}
@@ -116,7 +118,7 @@ def shared_facts(model: Any, arguments: Any) -> dict[str, object]:
     return facts
 
 
-def wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
+def wrap_blocks(model: torch.nn.Module, arguments: TrainingArguments) -> None:
     """Let accelerate's FSDP2 split repeated blocks.
 
     By itself it moves every module that transformers wants on one device, BERT's embeddings too, which it splits once
@@ -130,7 +132,7 @@ def wrap_blocks(model: torch.nn.Module, arguments: Any) -> None:
         plugin["transformer_cls_names_to_wrap"] = kinds
 
 
-def require_whole_model(model: Any, layout: str) -> Any:
+def require_whole_model(model: nn.Module, layout: str) -> Any:
     """Return the transformers model to distribute, without the adapter around it."""
     adapter: Any = getattr(model, "active_peft_config", None)
     core = model if adapter is None else model.get_base_model()
@@ -148,7 +150,7 @@ def require_whole_model(model: Any, layout: str) -> Any:
     raise ConfigError(problem, hint=hint, option="model", layout=layout, type=type(model).__name__)
 
 
-def _layout_text(arguments: Any) -> str:
+def _layout_text(arguments: TrainingArguments) -> str:
     layout = arguments.trn_config
     options = {**layout.sizes(), "zero_1": layout.pipeline_parallel_use_zero1_optimizer, "fsdp": layout.fsdp}
     text = ", ".join(f"{name}={value}" for name, value in options.items() if value is True or value > 1)

@@ -13,9 +13,12 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import InitVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +110,7 @@ def conflict(*options: str, reason: str) -> ConfigError:
     )
 
 
-def combination_problems(layout: TrainingNeuronConfig, arguments: Any) -> list[ConfigError]:
+def combination_problems(layout: TrainingNeuronConfig, arguments: TrainingArguments) -> list[ConfigError]:
     """Return one error for each argument that does not go with a layout that spreads the model."""
     if not layout.spreads_model:
         return []

@@ -41,7 +41,7 @@ class Absent(nn.Module):
 class Stage(nn.Module):
     """Part of a decoder: token ids or hidden states in, hidden states or logits out."""
 
-    def __init__(self, model: Any, *, is_first: bool, is_last: bool, has_shared: bool) -> None:
+    def __init__(self, model: nn.Module, *, is_first: bool, is_last: bool, has_shared: bool) -> None:
         super().__init__()
         self.model = model
         self.is_first, self.is_last = is_first, is_last
@@ -65,7 +65,7 @@ class Stage(nn.Module):
         return self.model.base_model(**inputs, use_cache=False).last_hidden_state
 
 
-def require_stages(model: Any, num_stages: int) -> None:
+def require_stages(model: nn.Module, num_stages: int) -> None:
     """Reject a model that cannot be cut into stages."""
     parts = set(getattr(model.base_model, "_pp_plan", None) or ())
     if not parts.issuperset(_PARTS) or not isinstance(getattr(model, "lm_head", None), nn.Module):
@@ -79,14 +79,14 @@ def require_stages(model: Any, num_stages: int) -> None:
     raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, problem=problem)
 
 
-def _trains_shared(model: Any) -> bool:
+def _trains_shared(model: nn.Module) -> bool:
     """Return whether embeddings and head are one weight that is trained."""
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     weight = getattr(head, "weight", None)
     return weight is not None and weight is embeddings.weight and weight.requires_grad
 
 
-def cut(model: Any, *, index: int, num_stages: int) -> Stage:
+def cut(model: nn.Module, *, index: int, num_stages: int) -> Stage:
     """Leave one stage of a model that `require_stages` accepts, in place."""
     base, is_first, is_last = model.base_model, index == 0, index == num_stages - 1
     has_shared = _trains_shared(model)

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, raise_together
 from ..models import PLANS, pattern_of
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedConfig
 
 _PLACEMENTS = {"heads": "colwise", "from_heads": "rowwise", "columns": "colwise", "rows": "rowwise"}
 """Styles of `models/plans.py` to transformers'."""
@@ -71,7 +75,7 @@ ADAPTER_STYLES: Mapping[str, Mapping[str, str]] = {
 """Styles of LoRA's two matrices (`y = W x + B A x`) by that of W; the others are whole on each core."""
 
 
-def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Mapping[str, str]:
+def tensor_plan(model: nn.Module, *, size: int, splits_tokens: bool = False) -> Mapping[str, str]:
     """Return the plan of a model's tensor parallelism: ours of its family, else transformers'."""
     config, family = model.config.get_text_config(), model.config.model_type
     prefix = model.base_model_prefix + "." if model.base_model is not model else ""
@@ -89,7 +93,7 @@ def tensor_plan(model: Any, *, size: int, splits_tokens: bool = False) -> Mappin
     return {**plan, **_named(SEQUENCE_PLANS[family], prefix)}
 
 
-def expand(model: Any, plan: Mapping[str, str]) -> dict[str, str]:
+def expand(model: nn.Module, plan: Mapping[str, str]) -> dict[str, str]:
     """A plan for the modules and parameters that a model has, adapters included, in the order to apply it.
 
     Raises:
@@ -120,7 +124,7 @@ def _style(path: str, plan: Mapping[str, str]) -> str | None:
     return plan.get(pattern_of(re.sub(r"\.(base_layer|original_module|modules_to_save\.[^.]+)$", "", path)))
 
 
-def _adapter_problem(module: Any, style: str) -> str | None:
+def _adapter_problem(module: nn.Module, style: str) -> str | None:
     if getattr(module, "lora_magnitude_vector", None):
         return "use_dora=True, whose norms need whole weights"
     if not hasattr(module, "lora_A"):
@@ -138,13 +142,13 @@ def _named(plan: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {prefix + name: style for name, style in plan.items()}
 
 
-def _no_plan(option: str, model: Any, hint: str) -> ConfigError:
+def _no_plan(option: str, model: nn.Module, hint: str) -> ConfigError:
     family = model.config.model_type
     message = f"{option} is not supported for {type(model).__name__}: there is no plan for '{family}'."
     return ConfigError(message, hint=hint, option=option, model_type=family)
 
 
-def _require_divisible_heads(config: Any, name: str, size: int) -> None:
+def _require_divisible_heads(config: PreTrainedConfig, name: str, size: int) -> None:
     counts = {
         field: value
         for field in ("num_attention_heads", "num_key_value_heads")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,9 @@ from .mesh import MeshSizes
 from .pipeline import Absent, Stage, cut
 from .plans import expand, tensor_plan
 from .styles import JoinedResult, SplitTokens
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class Sharding:
     """Whether gradients of 16-bit parameters are accumulated and summed over processes in float32."""
 
 
-def shard(model: Any, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
+def shard(model: nn.Module, sharding: Sharding, mesh: DeviceMesh) -> Stage | None:
     """Distribute a model in place; return the stage of its pipeline, if there is one.
 
     Args:
@@ -102,7 +105,7 @@ def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisio
     )
 
 
-def _split_layers(model: Any, plan: Mapping[str, str], mesh: DeviceMesh, *, splits_tokens: bool) -> None:
+def _split_layers(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh, *, splits_tokens: bool) -> None:
     _untie(model)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     absent = {name for name, module in model.named_modules() if isinstance(module, Absent)}
@@ -120,7 +123,7 @@ def _split_layers(model: Any, plan: Mapping[str, str], mesh: DeviceMesh, *, spli
 
 
 def _split_data(
-    model: Any, stage: Stage | None, sharding: Sharding, mesh: DeviceMesh, policy: MixedPrecisionPolicy | None
+    model: nn.Module, stage: Stage | None, sharding: Sharding, mesh: DeviceMesh, policy: MixedPrecisionPolicy | None
 ) -> None:
     if sharding.sizes.tensor > 1:
         # Norms of gradients are summed over both at once; the mesh remembers the joint group.
@@ -136,7 +139,7 @@ def _split_data(
     model._is_fsdp_managed_module = stage is None
 
 
-def layers_of(model: Any) -> list[torch.nn.Module]:
+def layers_of(model: nn.Module) -> list[torch.nn.Module]:
     """Return the repeated blocks of a model, which transformers names in `_no_split_modules`."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
@@ -150,7 +153,7 @@ def take_weights_of_rank_0(model: torch.nn.Module) -> None:
             dist.broadcast(tensor, src=0)
 
 
-def _untie(model: Any) -> None:
+def _untie(model: nn.Module) -> None:
     """Untie the head while a plan that names both tensors is applied."""
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     head = getattr(head, "base_layer", head)
@@ -158,7 +161,7 @@ def _untie(model: Any) -> None:
         head.weight = torch.nn.Parameter(head.weight.detach(), requires_grad=head.weight.requires_grad)
 
 
-def _mark_as_distributed(model: Any, sharding: Sharding, mesh: DeviceMesh) -> None:
+def _mark_as_distributed(model: nn.Module, sharding: Sharding, mesh: DeviceMesh) -> None:
     """Set what `from_pretrained(distributed_config=...)` sets: transformers reads it to wrap, scale, and save."""
     # Stages see the same batch, and cores of a sequence do, as cores that share layers: transformers knows only these.
     same_batch, num_batches = sharding.sizes.processes_per_batch, sharding.sizes.data

@@ -6,12 +6,15 @@ import copy
 import dataclasses
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from ..errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _SHOWN = 4
 
@@ -28,7 +31,7 @@ class WholeModel:
     """From names in checkpoints to names in the model's state."""
 
     @classmethod
-    def of(cls, model: Any) -> WholeModel:
+    def of(cls, model: nn.Module) -> WholeModel:
         """Record a model, with or without an adapter of PEFT; no memory is allocated."""
         memo: dict[int, Any] = {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
         for parameter in model.parameters():
@@ -50,7 +53,7 @@ class WholeModel:
         tied = {name for name, tensor in self.tensors.items() if id(tensor) in present}
         return describe_differences(shapes_of(self.tensors), shapes_of(weights), optional=tied)
 
-    def gather(self, model: Any, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
+    def gather(self, model: nn.Module, group: dist.ProcessGroup | None = None) -> dict[str, torch.Tensor]:
         """Return the whole weights, on the host, in their own dtypes; every process calls it.
 
         Returns:
@@ -84,7 +87,7 @@ def _gathered(
     return whole
 
 
-def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
+def load_weights(model: nn.Module, whole: WholeModel, folder: str | Path) -> None:
     """Load a folder's weights into a model of DTensors, or a stage; every process calls it.
 
     Raises:
@@ -108,7 +111,7 @@ def load_weights(model: Any, whole: WholeModel, folder: str | Path) -> None:
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, strict=False))
 
 
-def read_converted(model: Any, folder: str | Path, *, dtype: Any) -> dict[str, torch.Tensor] | None:
+def read_converted(model: nn.Module, folder: str | Path, *, dtype: torch.dtype) -> dict[str, torch.Tensor] | None:
     """Read weights under a model's names that only `from_pretrained` knows (experts in one tensor, for example).
 
     None for an adapter, and where even these do not fit.
@@ -147,7 +150,7 @@ def describe_differences(
     )
 
 
-def other_model(folder: str | Path, model: Any, differences: str) -> ModelError:
+def other_model(folder: str | Path, model: nn.Module, differences: str) -> ModelError:
     """Return the error for a checkpoint of another model."""
     message = f"The weights of {folder} do not fit the {type(model).__name__}: {differences}."
     hint = "Pass the model of the checkpoint, or a new output_dir."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import GenerationConfig
@@ -16,6 +16,9 @@ from ..base.upstream_rules import follows_upstream, tell_ignored
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError, raise_together
 from ..options.sizes import count_error, is_count
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +128,7 @@ def refuse_outputs(
     raise ConfigError(f"{listed} is not supported by this model.", hint=hint, options=names)
 
 
-def refuse_layers(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> None:
+def refuse_layers(config: PreTrainedConfig, output_attentions: bool | None, output_hidden_states: bool | None) -> None:
     """Refuse results of layers that the model was exported without."""
     refuse_outputs(
         output_attentions and not config.output_attentions,

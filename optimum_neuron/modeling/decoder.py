@@ -9,7 +9,7 @@ import copy
 import inspect
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -31,6 +31,10 @@ from .speculation import GeneratedCandidates, Speculation, SpeculativeSteps
 from .targets import check_labels, label_loss
 from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 from .two_step import TwoStepExport
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.generation.streamers import BaseStreamer
 
 logger = logging.getLogger(__name__)
 
@@ -146,11 +150,11 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
         synced_gpus: bool = False,
-        streamer: Any = None,
+        streamer: BaseStreamer | None = None,
         inputs_tensor: torch.Tensor | None = None,
-        assistant_model: Any = None,
-        assistant_tokenizer: Any = None,
-        tokenizer: Any = None,
+        assistant_model: PreTrainedModel | None = None,
+        assistant_tokenizer: PreTrainedTokenizerBase | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         **model_kwargs: Any,
     ) -> Any:
         """Add tokens with the help of a draft: in checks of compiled chunks, or in transformers' loop."""
@@ -212,9 +216,9 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         model_kwargs: dict[str, Any],
         *,
         inputs_tensor: torch.Tensor | None,
-        assistant_model: Any,
-        tokenizer: Any,
-        assistant_tokenizer: Any,
+        assistant_model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        assistant_tokenizer: PreTrainedTokenizerBase,
     ) -> Draft:
         """Return the source of candidates that the settings choose."""
         if isinstance(assistant_model, Draft):
@@ -237,7 +241,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         return GeneratedCandidates(generator, "prompt lookup" if assistant_model is None else "assistant model")
 
     def request_draft(
-        self, prompt: Sequence[int], settings: GenerationConfig, assistant_model: Any
+        self, prompt: Sequence[int], settings: GenerationConfig, assistant_model: PreTrainedModel
     ) -> SequenceDraft | None:
         """Return the draft of a request of continuous batching; None if its settings choose none."""
         if assistant_model is None and settings.prompt_lookup_num_tokens is None:

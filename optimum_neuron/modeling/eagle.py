@@ -16,7 +16,7 @@ import functools
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from transformers import LlamaConfig
@@ -41,6 +41,9 @@ from ..weights import Checkpoint, MappedFile, StateDict, TensorSource
 from .decoder import NeuronDecoderModel
 from .draft_program import load_draft, require_results
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 _READ, _NEXT, _NETWORK = "read", "next", "network."
 _CHUNK = 64
 """Tokens with hidden states that one call reads."""
@@ -58,7 +61,7 @@ class EagleDraft(Draft):
         token_of: list[int],
         reads: tuple[str, ...],
         num_candidates: int,
-        config: Any,
+        config: PreTrainedConfig,
     ) -> None:
         self.loaded, self.reads, self.num_candidates, self.token_of = loaded, reads, num_candidates, token_of
         self.config = config

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
@@ -26,6 +26,10 @@ from .cache import NeuronCache
 from .checks import on_host
 from .loading import NeuronModel
 from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+    from transformers.generation.streamers import BaseStreamer
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +87,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
         synced_gpus: bool = False,
-        streamer: Any = None,
+        streamer: BaseStreamer | None = None,
         **model_kwargs: Any,
     ) -> Any:
         """Add tokens one by one, greedily or by sampling: in the loop that `choose_loop` takes."""
@@ -181,7 +185,7 @@ def known_inputs(inputs: dict[str, Any], names: Collection[str]) -> dict[str, An
     return {name: value for name, value in inputs.items() if name in names}
 
 
-def saved_generation_config(folder: Path, config: Any) -> GenerationConfig:
+def saved_generation_config(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
     """Read the generation settings of a checkpoint, or derive them from its configuration."""
     path = folder / "generation_config.json"
     if not path.is_file():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import transformers
 
@@ -35,6 +35,9 @@ from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url", "compiler_workdir")
 
 CHECKPOINT_OPTIONS = (*EXPORT_OPTIONS, "allow_missing_weights")
@@ -59,7 +62,7 @@ class NeuronModel(CompiledModel):
 
     @classmethod
     def from_pretrained(
-        cls, model_id: str | Path, config: Any = None, export: bool | None = None, **options: Any
+        cls, model_id: str | Path, config: PreTrainedConfig | None = None, export: bool | None = None, **options: Any
     ) -> Self:
         """Load an exported folder, or export a checkpoint.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
@@ -28,6 +28,9 @@ from ..runtime import LoadedProgram
 from ..weights import Checkpoint, MappedFile
 from .decoder import NeuronDecoderModel
 from .draft_program import load_draft, require_results
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 _PREFIX = "heads."
 _LAYER = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
@@ -65,7 +68,7 @@ class MedusaHeads(Draft):
     name = "Medusa heads"
     reads = ("last_hidden_state",)
 
-    def __init__(self, loaded: LoadedProgram, num_heads: int, config: Any) -> None:
+    def __init__(self, loaded: LoadedProgram, num_heads: int, config: PreTrainedConfig) -> None:
         self.loaded, self.num_heads = loaded, num_heads
         self.config = config
         """Configuration of the decoder, which `generate` reads."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch.nn.functional import normalize
@@ -28,6 +28,9 @@ from .facts import load_preprocessor
 from .pooling import pooled, read_recipe, transformer_subfolder
 from .sentence_modules import Step, build_steps
 from .tasks import NeuronModelForFeatureExtraction
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 _RESULTS = ("token_embeddings", "sentence_embedding")
 
@@ -51,7 +54,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
 
     @classmethod
     def from_pretrained(
-        cls, model_id: str | Path, config: Any = None, export: bool | None = None, **options: Any
+        cls, model_id: str | Path, config: PreTrainedConfig | None = None, export: bool | None = None, **options: Any
     ) -> Self:
         """Load an exported folder, or export a checkpoint.
 

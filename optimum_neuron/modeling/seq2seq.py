@@ -6,7 +6,7 @@ Shape legend: R rows, S source tokens, T new target tokens, D hidden.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
@@ -21,13 +21,16 @@ from .checks import HostCallable, checked_mask, refuse_layers
 from .encoder_decoder import NeuronEncoderDecoder
 from .registration import register
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 
 class NeuronTextEncoder(HostCallable):
     """The encoder of a compiled model of texts, as `generate` calls it."""
 
     main_input_name = "input_ids"
 
-    def __init__(self, encode: Forward, config: Any, neuron_config: Any) -> None:
+    def __init__(self, encode: Forward, config: PreTrainedConfig, neuron_config: Any) -> None:
         self._encode, self._config, self._neuron_config = encode, config, neuron_config
 
     @takes_cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor
@@ -32,6 +32,9 @@ from .program import CompiledProgram
 from .registration import register
 from .sounds import checked_audio
 from .suppression import quick_processors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 class NeuronSpeechEncoder(HostCallable):
@@ -165,7 +168,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
 class WhisperProgram(CompiledProgram):
     """Whisper's program, with the module attributes that `WhisperGenerationMixin` reads."""
 
-    def __init__(self, loaded: LoadedProgram, source: Source, config: Any) -> None:
+    def __init__(self, loaded: LoadedProgram, source: Source, config: PreTrainedConfig) -> None:
         super().__init__(loaded)
         self.config = config
         self.encoder = SimpleNamespace(

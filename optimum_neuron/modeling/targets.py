@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import inspect
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..base.labels import IGNORED
 from ..errors import ShapeError
 from ..sources import architectures_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:
@@ -31,7 +34,7 @@ def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:
         raise ShapeError(message, hint="Use the tokenizer of this checkpoint.", input="labels", token=wrong[0])
 
 
-def shifted_labels(labels_RT: torch.Tensor, config: Any, task: str) -> torch.Tensor:
+def shifted_labels(labels_RT: torch.Tensor, config: PreTrainedConfig, task: str) -> torch.Tensor:
     """Return the decoder inputs that predict labels [R, T]."""
     import transformers
 

@@ -46,7 +46,11 @@ class NeuronModelForQuestionAnswering(NeuronTracedModel):
     task = "question-answering"
 
     def forward(
-        self, *args: torch.Tensor, start_positions: Any = None, end_positions: Any = None, **inputs: Any
+        self,
+        *args: torch.Tensor,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        **inputs: Any,
     ) -> Any:
         """Run the compiled program, and compute the loss on the host if the answers' positions are passed.
 

@@ -80,7 +80,9 @@ class Ends:
         """Whether a criterion reads the tokens so far."""
         return bool(self._others)
 
-    def __call__(self, num_columns: int, ids_RC: torch.Tensor, tokens_R: torch.Tensor, scores: Any) -> list[bool]:
+    def __call__(
+        self, num_columns: int, ids_RC: torch.Tensor, tokens_R: torch.Tensor, scores: torch.Tensor
+    ) -> list[bool]:
         """Return for each row whether it goes on after these tokens, of which `ids_RC` has all if they are needed."""
         goes_on = [num_columns < self._max_length] * len(tokens_R)
         if self._end_tokens:

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..base.core import Choice
 from ..errors import ConfigError
@@ -23,6 +23,9 @@ from ..options.configuration import DEGREES, CompileConfig, ResolvedNeuronConfig
 from ..runtime import num_usable
 from ..sources import load_source
 from .loading import NeuronModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class TwoStepExport(NeuronModel):
     def get_neuron_config(
         cls,
         model_name_or_path: str | Path,
-        config: Any = None,
+        config: PreTrainedConfig | None = None,
         token: str | bool | None = None,
         revision: str | None = None,
         instance_type: str | None = None,
@@ -89,7 +92,7 @@ class TwoStepExport(NeuronModel):
         cls,
         model_id: str | Path,
         neuron_config: CompileConfig,
-        config: Any = None,
+        config: PreTrainedConfig | None = None,
         token: str | bool | None = None,
         revision: str | None = None,
         load_weights: bool = True,
@@ -126,7 +129,7 @@ def _chunk_size(request: Mapping[str, Any], complete: Any, model_type: str) -> C
     return Choice(value=LONG_SEQUENCE, reason=f"default for sequence_length={length}, which is above {LONG_SEQUENCE}")
 
 
-def _most_cores(instance_type: str | None, config: Any) -> Choice[int]:
+def _most_cores(instance_type: str | None, config: PreTrainedConfig) -> Choice[int]:
     """Return the most cores that the instance, the environment, and the attention heads of the model allow."""
     instance = resolve_instance(instance_type).value
     usable, legal = num_usable(instance, os.environ), legal_core_counts(instance)

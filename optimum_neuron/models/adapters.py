@@ -108,7 +108,7 @@ class RowAdapters:
         # Before the hooks that join the results of several cores.
         linear.register_forward_hook(self._add, prepend=True)
 
-    def _add(self, linear: Any, inputs: tuple[torch.Tensor, ...], y: torch.Tensor) -> torch.Tensor:
+    def _add(self, linear: nn.Module, inputs: tuple[torch.Tensor, ...], y: torch.Tensor) -> torch.Tensor:
         x, index_B = inputs[0], self._index_B
         assert index_B is not None, "the entry point chooses the rows' adapters"
         num_rows = len(index_B)

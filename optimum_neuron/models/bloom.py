@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("bloom",)
 WEIGHT_MAP = {
@@ -23,14 +26,14 @@ WEIGHT_MAP = {
 PLAN = common.PLAN | {"alibi": "slopes"}
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if config.apply_residual_connection_post_layernorm:
         return "apply_residual_connection_post_layernorm=True"
     return None
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True)
     num_heads = config.num_attention_heads

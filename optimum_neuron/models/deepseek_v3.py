@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -19,6 +19,9 @@ from .common import (
     MixtureConfig,
     Norm,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("deepseek_v3",)
 _ATTENTION = {
@@ -50,12 +53,12 @@ PLAN = {
 }
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     mixture = MixtureConfig(
         num_experts=config.n_routed_experts,
@@ -95,7 +98,7 @@ def build(config: Any) -> Decoder:
     )
 
 
-def _scale(config: Any) -> float:
+def _scale(config: PreTrainedConfig) -> float:
     """Factor on attention scores, which YaRN changes with `mscale_all_dim` (Peng et al. 2023, section 3.4)."""
     scale, rope = (config.qk_nope_head_dim + config.qk_rope_head_dim) ** -0.5, config.rope_parameters
     all_dim = rope.get("mscale_all_dim", 0)

@@ -10,7 +10,7 @@ Shape legend: T tokens, D hidden width of the draft, F the decoder's hidden widt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -34,6 +34,9 @@ from .common import (
     rotary_gap,
     visible_slots,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 NUM_LAYERS_READ = 3
 """Layers of the decoder whose hidden states a draft reads."""
@@ -129,13 +132,13 @@ class EagleEntry(nn.Module):
         return self.network.guess(x_11D), x_11D
 
 
-def eagle_sizes(config: Any) -> DecoderConfig:
+def eagle_sizes(config: PreTrainedConfig) -> DecoderConfig:
     """Read the sizes of a draft from its transformers configuration."""
     norm, kind = Norm(eps=config.rms_norm_eps), LayerKind(rotary=read_rotary(config))
     return DecoderConfig(**read_sizes(config), layers=(kind,), norm=norm, activation=config.hidden_act)
 
 
-def eagle_gap(config: Any) -> str | None:
+def eagle_gap(config: PreTrainedConfig) -> str | None:
     """Say which option of a draft's configuration the network does not implement, or None."""
     if config.num_hidden_layers != 1:
         return f"num_hidden_layers={config.num_hidden_layers}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("falcon",)
 WEIGHT_MAP = {
@@ -23,7 +26,7 @@ WEIGHT_MAP = {
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if config.alibi:
         return "alibi=True"
@@ -32,7 +35,7 @@ def uncovered(config: Any) -> str | None:
     return common.activation_gap("activation", config.activation) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     kind = LayerKind(rotary=common.read_rotary(config))
     is_new = config.new_decoder_architecture

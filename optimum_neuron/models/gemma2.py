@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("gemma2",)
 WEIGHT_MAP = common.WEIGHT_MAP | {
@@ -16,14 +19,14 @@ WEIGHT_MAP = common.WEIGHT_MAP | {
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if config.use_bidirectional_attention:
         return "use_bidirectional_attention=True"
     return common.activation_gap("hidden_activation", config.hidden_activation) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary, scale = common.read_rotary(config), config.query_pre_attn_scalar**-0.5
     kinds = [LayerKind(rotary=rotary, window=window, scale=scale) for window in common.read_windows(config)]

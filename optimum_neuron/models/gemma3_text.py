@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("gemma3_text",)
 WEIGHT_MAP = common.WEIGHT_MAP | {
@@ -18,7 +21,7 @@ WEIGHT_MAP = common.WEIGHT_MAP | {
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if config.use_bidirectional_attention:
         return "use_bidirectional_attention=True"
@@ -27,7 +30,7 @@ def uncovered(config: Any) -> str | None:
     return common.activation_gap("hidden_activation", config.hidden_activation) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.rms_norm_eps, adds_one=True)
     rotaries = {layer_type: common.read_rotary(config, layer_type) for layer_type in set(config.layer_types)}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("gpt2",)
 WEIGHT_MAP = {
@@ -23,14 +26,14 @@ WEIGHT_MAP = {
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if config.add_cross_attention:
         return "add_cross_attention=True"
     return common.activation_gap("activation_function", config.activation_function)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     head_dim = config.hidden_size // config.num_attention_heads
     scale = head_dim**-0.5 if config.scale_attn_weights else 1.0

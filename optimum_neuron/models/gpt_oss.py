@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Mixture, MixtureConfig, Norm, SinkAttention
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("gpt_oss",)
 WEIGHT_MAP = {
@@ -19,12 +22,12 @@ WEIGHT_MAP = {
 PLAN = common.PLAN | common.MIXTURE_PLAN | {"layers.*.attention": "head_values"}
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary = common.read_rotary(config)
     windows = [config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types]

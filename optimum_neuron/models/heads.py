@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import ConfigError, ModelError
 from ..weights import ZEROS, Range, Split, joined_split, range_split, unit_split
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 Part = tuple[Literal["queries", "key"], int]
 """What a tensor has of a key head: a number of elements for it, or for each of its query heads."""
@@ -124,7 +127,7 @@ HEAD_SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 """Fields of a transformers configuration that say how large heads are."""
 
 
-def require_equal_layers(text: Any, names: Sequence[str], *, hint: str) -> None:
+def require_equal_layers(text: PreTrainedConfig, names: Sequence[str], *, hint: str) -> None:
     """Check that a transformers configuration has one value of some fields for all layers."""
     if varying := sorted(set(names) & set(getattr(text, "per_layer_attributes", None) or ())):
         raise ModelError(

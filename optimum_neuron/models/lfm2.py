@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from . import common
 from .common import Attention, Decoder, DecoderConfig, LayerKind, Norm, ShortConvolution
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("lfm2",)
 LAYER_TYPES = ("conv", "full_attention")
@@ -34,12 +37,12 @@ PLAN = {
 }
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm, full = Norm(eps=config.norm_eps), LayerKind(rotary=common.read_rotary(config))
     is_convolution = [kind == "conv" for kind in config.layer_types]
@@ -60,7 +63,7 @@ def build(config: Any) -> Decoder:
     )
 
 
-def _feed_forward_size(config: Any) -> int:
+def _feed_forward_size(config: PreTrainedConfig) -> int:
     """Width of the feed-forward, which checkpoints round up to a multiple."""
     if not config.block_auto_adjust_ff_dim:
         return config.intermediate_size

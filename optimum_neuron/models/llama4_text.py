@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from . import common
 from .common import Attention, AttentionView, Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("llama4_text",)
 LAYER_TYPES = ("chunked_attention", "full_attention")
@@ -27,7 +30,7 @@ PLAN = common.PLAN | common.MIXTURE_PLAN
 class Llama4Attention(Attention):
     """Rotated queries and keys are normalized; those without positions grow with the distance (Nakanishi 2025)."""
 
-    def __init__(self, sizes: DecoderConfig, kind: LayerKind, config: Any) -> None:
+    def __init__(self, sizes: DecoderConfig, kind: LayerKind, config: PreTrainedConfig) -> None:
         super().__init__(sizes, kind)
         self.is_normed, self.norm_eps = bool(config.use_qk_norm), float(config.rms_norm_eps)
         self.is_tuned = bool(config.attn_temperature_tuning)
@@ -48,12 +51,12 @@ class Llama4Attention(Attention):
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.norm_eps)).to(x.dtype)
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary = common.read_rotary(config, is_interleaved=True)
     chunks = [config.attention_chunk_size if kind == "chunked_attention" else None for kind in config.layer_types]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 # `alibi_bias_max` has no effect in transformers (5.23, `MptModel.forward`), which takes 8.
 MODEL_TYPES = ("mpt",)
@@ -23,12 +26,12 @@ WEIGHT_MAP = {
 PLAN = common.PLAN | {"alibi": "slopes"}
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return None
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     options, num_heads = config.attn_config, config.num_attention_heads
     kind = LayerKind(scale=options.softmax_scale)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("opt",)
 WEIGHT_MAP = {
@@ -27,7 +30,7 @@ WEIGHT_MAP = {
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if not config.do_layer_norm_before or config._remove_final_layer_norm:
         return f"do_layer_norm_before={config.do_layer_norm_before} with norms elsewhere"
@@ -38,7 +41,7 @@ def uncovered(config: Any) -> str | None:
     return common.activation_gap("activation_function", config.activation_function)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     return Decoder(
         DecoderConfig(

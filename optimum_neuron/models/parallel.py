@@ -336,7 +336,7 @@ def _vocabulary(splitter: Splitter, path: str, num_sources: int) -> None:
         module.is_own = (row >= 0) & (row < num_rows)
         return (row.clamp(0, num_rows - 1),)
 
-    def joined(module: Any, inputs: Any, x: torch.Tensor) -> torch.Tensor:
+    def joined(module: nn.Module, inputs: Any, x: torch.Tensor) -> torch.Tensor:
         own = torch.where(module.is_own[..., None], x, torch.zeros((), dtype=x.dtype))
         del module.is_own
         return collectives.ALL_REDUCE(own, group_size)

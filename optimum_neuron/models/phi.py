@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("phi",)
 WEIGHT_MAP = {
@@ -27,12 +30,12 @@ WEIGHT_MAP = {
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.activation_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.layer_norm_eps, kind="layer", has_bias=True)
     kind = LayerKind(rotary=common.read_rotary(config, is_partial=True))

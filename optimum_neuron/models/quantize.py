@@ -127,7 +127,7 @@ def _weights(module: nn.Module) -> Iterator[_Weight]:
             yield _Weight(names[key], tuple(modules))
 
 
-def _head(module: Any) -> nn.Module:
+def _head(module: nn.Module) -> nn.Module:
     return module.head if hasattr(module, "head") else module.model.get_output_embeddings()
 
 

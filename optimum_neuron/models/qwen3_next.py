@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -19,6 +19,9 @@ from .common import (
     MixtureConfig,
     Norm,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("qwen3_next",)
 LAYER_TYPES = ("linear_attention", "full_attention")
@@ -47,12 +50,12 @@ PLAN = {
 }
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.rms_norm_eps, adds_one=True)
     full = LayerKind(rotary=common.read_rotary(config, is_partial=True))

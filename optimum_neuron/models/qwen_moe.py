@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from . import common
 from .common import Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("qwen2_moe", "qwen3_moe")
 WEIGHT_MAP = {
@@ -21,12 +24,12 @@ WEIGHT_MAP = {
 PLAN = common.PLAN | common.MIXTURE_PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     is_third, norm, rotary = config.model_type == "qwen3_moe", Norm(eps=config.rms_norm_eps), common.read_rotary(config)
     if is_third:

@@ -6,12 +6,13 @@ transformers measures these distances in columns of a padded batch, and a compil
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .generic import FULL_WITHIN_WINDOW
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedConfig
 
 _DISTANCE_OF_COLUMNS = ("mpt",)
 """Model types whose ALiBi counts columns; that of Bloom and Falcon counts tokens."""
@@ -54,7 +55,7 @@ class Reach:
         return same
 
 
-def reach_of(config: Any) -> Reach | None:
+def reach_of(config: PreTrainedConfig) -> Reach | None:
     """Return what is limited in a model of a text configuration; None if its layers see every earlier token alike."""
     kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
     local = {"sliding_attention", "hybrid_sliding"} & kinds or config.model_type in FULL_WITHIN_WINDOW

@@ -21,7 +21,9 @@ from .common import LayerState, cache_choice, choose_attention, counts_tokens, r
 from .generic import weight_map as generic_weight_map
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
+    from transformers import PreTrainedConfig
 
     from .adapters import RowAdapters
     from .common import Decoder
@@ -119,10 +121,10 @@ class FamilyModule(Protocol):
 
     # `LAYER_TYPES` too, where a configuration's `layer_types` may name others than full and sliding attention.
 
-    def uncovered(self, config: Any) -> str | None:
+    def uncovered(self, config: PreTrainedConfig) -> str | None:
         """Say which option of a configuration the family does not implement, or None."""
 
-    def build(self, config: Any) -> Decoder:
+    def build(self, config: PreTrainedConfig) -> Decoder:
         """Return the decoder of a configuration, with uninitialized parameters."""
 
 
@@ -134,7 +136,7 @@ def families() -> Mapping[str, FamilyModule]:
     return {name: module for name, module in modules.items() if hasattr(module, "MODEL_TYPES")}
 
 
-def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
+def choose_family(config: PreTrainedConfig, *, family: str | None = None) -> Choice[str]:
     """Say which implementation takes a transformers configuration.
 
     Args:
@@ -164,7 +166,7 @@ def choose_family(config: Any, *, family: str | None = None) -> Choice[str]:
     return Choice(value=GENERIC, reason="asked for by name" if family else reason, rejected=rejected)
 
 
-def _gap(module: FamilyModule, config: Any) -> str | None:
+def _gap(module: FamilyModule, config: PreTrainedConfig) -> str | None:
     """What a configuration of a family's model type needs and the family does not have."""
     known = getattr(module, "LAYER_TYPES", LAYER_TYPES)
     others = sorted(set(getattr(config, "layer_types", None) or ()) - set(known))
@@ -172,7 +174,7 @@ def _gap(module: FamilyModule, config: Any) -> str | None:
 
 
 def build_decoder(
-    config: Any,
+    config: PreTrainedConfig,
     *,
     dtype: str,
     family: str | None = None,
@@ -280,7 +282,7 @@ def require_family(choice: Choice[str], *, sequence_parallel: bool, attention_ke
 
 def family_decoder(
     choice: Choice[str],
-    config: Any,
+    config: PreTrainedConfig,
     *,
     dtype: str,
     group_size: int = 1,
@@ -336,14 +338,14 @@ def family_decoder(
     )
 
 
-def cast_parameters(module: nn.Module, dtype: Any) -> None:
+def cast_parameters(module: nn.Module, dtype: torch.dtype) -> None:
     """Cast parameters only: computed buffers such as rotary frequencies stay in float32."""
     for parameter in module.parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
 
 
-def cast_weights(module: nn.Module, dtype: Any) -> None:
+def cast_weights(module: nn.Module, dtype: torch.dtype) -> None:
     """Cast parameters and what else a checkpoint has, such as statistics of norms; computed buffers stay."""
     cast_parameters(module, dtype)
     for path, buffer in persistent_buffers(module):

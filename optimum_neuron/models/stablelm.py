@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import common
 from .common import Decoder, DecoderConfig, LayerKind, Norm
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("stablelm",)
 WEIGHT_MAP = common.WEIGHT_MAP | {"layers.{}.shared_norm.weight": ("model.layers.{}.input_layernorm.weight",)}
 PLAN = common.PLAN
 
 
-def uncovered(config: Any) -> str | None:
+def uncovered(config: PreTrainedConfig) -> str | None:
     """Say which option of a configuration this family does not implement, or None."""
     if config.qk_layernorm:
         return "qk_layernorm=True"
     return common.activation_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
 
 
-def build(config: Any) -> Decoder:
+def build(config: PreTrainedConfig) -> Decoder:
     """Return the decoder of a transformers configuration, with uninitialized parameters."""
     kind = LayerKind(rotary=common.read_rotary(config, is_partial=True))
     return Decoder(

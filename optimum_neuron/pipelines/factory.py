@@ -19,7 +19,7 @@ from ..sources import Task, find_task, kinds_of_task
 from .names import ALIASES, TEXT_TO_TEXT, plain_name, task_of_pipeline
 
 if TYPE_CHECKING:
-    from transformers import Pipeline
+    from transformers import Pipeline, PreTrainedTokenizerBase
 
     from ..modeling import NeuronModel
 
@@ -54,7 +54,7 @@ _NEEDS = {
 def pipeline(
     task: str,
     model: str | Path | NeuronModel | None = None,
-    tokenizer: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     image_processor: Any = None,
     feature_extractor: Any = None,

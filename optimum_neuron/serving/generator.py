@@ -108,7 +108,12 @@ class Generator:
     """A loaded decoder with its tokenizer and its engine."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, max_queue_size: int, on_finished: Callable[[Finished], None]
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_queue_size: int,
+        on_finished: Callable[[Finished], None],
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.manager = model.init_continuous_batching(

@@ -14,9 +14,12 @@ import json
 import logging
 import uuid
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.core import Choice
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class Part:
     """Name of a call; unused for text."""
 
 
-def choose_template(tokenizer: Any, config: Any) -> Choice[dict[str, Any] | None]:
+def choose_template(tokenizer: PreTrainedTokenizerBase, config: Any) -> Choice[dict[str, Any] | None]:
     """Return the template by which answers of a model are parsed, or None, and why."""
     from transformers.cli.serving.utils import get_response_template
 

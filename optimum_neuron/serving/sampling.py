@@ -7,7 +7,7 @@ has none, as in vLLM. It does not know HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import (
     LogitsProcessor,
@@ -20,6 +20,9 @@ from ..errors import RequestError
 from .generator import Generator, MakeProcessors, Prompt
 from .logits import AllowedTokens, CountPenalty, LogitBias
 from .protocol import Generation
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 
 def make_prompt(
@@ -92,7 +95,7 @@ def _num_new(num_prompt: int, max_tokens: int | None, limit: int) -> int:
     return room if max_tokens is None else max(max_tokens, 1)
 
 
-def sampling_defaults(generation_config: Any) -> dict[str, float]:
+def sampling_defaults(generation_config: GenerationConfig) -> dict[str, float]:
     """Return what sampling parameters are if a request leaves them out: the model's values, else OpenAI's."""
     defaults = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
     return {name: _first(getattr(generation_config, name, None), value) for name, value in defaults.items()}
@@ -166,7 +169,7 @@ def _bias(body: Generation, num_tokens: int) -> dict[int, float]:
     return bias
 
 
-def _bad_words(body: Generation, tokenizer: Any) -> list[list[int]]:
+def _bad_words(body: Generation, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     """Tokens of each word, at the begin of a text and after a space."""
     spellings = [spelling for word in body.bad_words or () for spelling in (word, f" {word}")]
     return [tokenizer.encode(spelling, add_special_tokens=False) for spelling in spellings]

@@ -17,6 +17,8 @@ from ..errors import ConfigError, RequestError
 from .protocol import MAX_SCHEMA
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from .protocol import Generation
 
 _HINT = "Install it with: pip install 'optimum-neuron-sim[serve]'"
@@ -102,7 +104,7 @@ def _library() -> Any:
 class Grammars:
     """Compiles grammars for the vocabulary of one tokenizer."""
 
-    def __init__(self, tokenizer: Any, num_tokens: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int) -> None:
         self._tokenizer, self._num_tokens = tokenizer, num_tokens
         self._vocabulary: Any = None
         self._lock = threading.Lock()

@@ -16,10 +16,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.wording import size
 from ..errors import RequestError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TIME_S = 5.0
 """Most processor time for rendering one chat."""
@@ -31,7 +34,7 @@ _HINT = "Send a shorter chat, or serve the model with another chat template."
 class Templates:
     """Renders chats by the template of a tokenizer, several at the same time."""
 
-    def __init__(self, tokenizer: Any, *, max_characters: int, num_processes: int = 1) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_characters: int, num_processes: int = 1) -> None:
         self.facts: dict[str, Any] = {
             "chat_template": tokenizer.chat_template,
             "chat_control_tokens": tokenizer.chat_control_tokens,

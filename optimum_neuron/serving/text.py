@@ -12,10 +12,13 @@ It does not know requests or engines. `TextStream` holds text back until it is s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import StoppingCriteria
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CONTEXT = 5
 """Tokens of the prompt that are decoded with the first ones: some tokenizers drop the space of a first token."""
@@ -27,7 +30,9 @@ _INCOMPLETE = "\ufffd"
 class Detokenizer:
     """Decodes tokens as they come; the texts add up to the text of all tokens."""
 
-    def __init__(self, tokenizer: Any, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
+    ) -> None:
         self._tokenizer, self._skips = tokenizer, skip_special_tokens
         self._ids = list(prompt[-_CONTEXT:])
         self._start, self._end = 0, len(self._ids)
@@ -52,7 +57,7 @@ class TextStream:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         prompt: Sequence[int] = (),
         *,
         stop: Sequence[str] = (),
@@ -106,7 +111,7 @@ class StopOnText(StoppingCriteria):
     def __init__(self, stream: TextStream, num_prompt: int) -> None:
         self._stream, self._num_seen = stream, num_prompt
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Return whether the only row is complete."""
         self._stream.feed(input_ids[0, self._num_seen :].tolist())
         self._num_seen = input_ids.shape[1]

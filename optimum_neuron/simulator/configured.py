@@ -23,6 +23,8 @@ from .request import DTYPES, EstimateRequest, require_no_options
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
     from ..kinds import Kind
     from ..sources import ModelSource
 
@@ -53,7 +55,7 @@ def count_config(
     return DecoderCounts(sizes=sizes, notes=(*filter(None, [kind.estimate_note]), *notes))
 
 
-def _quantization_notes(config: Any) -> tuple[str, ...]:
+def _quantization_notes(config: PreTrainedConfig) -> tuple[str, ...]:
     """Say how the quantized weights of a configuration are weighed; nothing where weights are plain."""
     from ..sources import method_of, published_scheme, quantization_of
 
@@ -129,14 +131,14 @@ def _counts_as_compiled(
     return dataclasses.replace(counts, notes=notes)
 
 
-def decodes(config: Any) -> bool:
+def decodes(config: PreTrainedConfig) -> bool:
     """Return whether a model is a causal language model, or one with an image or audio encoder."""
     from ..kinds import kind_of
 
     return kind_of(task_of_config(config, "auto"), config.model_type).is_estimated_by_size
 
 
-def task_of_config(config: Any, task: str) -> str:
+def task_of_config(config: PreTrainedConfig, task: str) -> str:
     """Return the task of a model; without an architecture in the configuration, the usual one of its type."""
     from ..sources import infer_task, tasks_of
 
@@ -149,7 +151,7 @@ def task_of_config(config: Any, task: str) -> str:
     return infer_task(config, task).value
 
 
-def _holds_a_decoder(config: Any) -> bool:
+def _holds_a_decoder(config: PreTrainedConfig) -> bool:
     """Return whether a causal language model is a part of a larger model, next to an image or audio encoder."""
     names = config.architectures or ()
     generates = any(name.endswith(("ForConditionalGeneration", "ForCausalLM")) for name in names)

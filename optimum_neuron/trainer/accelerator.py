@@ -129,7 +129,7 @@ class NeuronAccelerator(Accelerator):
             enable()
 
 
-def _widen(optimizer: Any) -> None:
+def _widen(optimizer: torch.optim.Optimizer) -> None:
     """Let an optimizer step on master weights, and its `zero_grad` clear the gradients of the model."""
     masters, zero_masters = keep_master_weights(optimizer), optimizer.zero_grad
     if masters is None:

@@ -149,7 +149,7 @@ def _unsupported(option: str, value: str, *, reason: str, hint: str) -> ConfigEr
     return ConfigError(f"{value} is not supported: {reason}.", hint=hint, option=option)
 
 
-def _device_problems(arguments: Any, target: Target | None) -> list[NeuronError]:
+def _device_problems(arguments: TrainingArguments, target: Target | None) -> list[NeuronError]:
     """Return the problems of training on the device, and not on the host."""
     problems: list[NeuronError] = []
     if parse_flag_from_env("ACCELERATE_USE_CPU"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel, TrainingArguments
@@ -20,8 +20,11 @@ from ..distributed import (
 from ..errors import ConfigError
 from .arguments import NeuronArgumentsMixin
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-def with_processing_class(keywords: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+
+def with_processing_class(keywords: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return keywords with the tokenizer by its present name."""
     if tokenizer is None:
         return keywords
@@ -43,7 +46,7 @@ def require_neuron_arguments(trainer: str, positional: tuple[Any, ...], keywords
 
 
 def lay_out(
-    positional: tuple[Any, ...], keywords: dict[str, Any], arguments: Any
+    positional: tuple[Any, ...], keywords: dict[str, Any], arguments: TrainingArguments
 ) -> tuple[tuple[Any, ...], dict[str, Any], DistributedModel]:
     """Distribute the model of a call by its layout, and return the call's arguments for upstream."""
     model: Any = keywords.get("model", positional[0] if positional else None)  # the first argument of every trainer
@@ -68,7 +71,7 @@ def lay_out(
 
 
 @contextlib.contextmanager
-def upstream_leaves_alone(distributed: DistributedModel, arguments: Any) -> Iterator[None]:
+def upstream_leaves_alone(distributed: DistributedModel, arguments: TrainingArguments) -> Iterator[None]:
     """Let upstream initialize around a model that is distributed already."""
     if distributed.whole is None:
         yield

@@ -13,16 +13,20 @@ here.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import Trainer
 
 logger = logging.getLogger(__name__)
 
 _NAMES = ("step_ms", "mfu", "tokens_per_s", "usd_per_1m_tokens")
 
 
-def step_options(trainer: Any) -> dict[str, Any]:
+def step_options(trainer: Trainer) -> dict[str, Any]:
     """Return the options of `estimate_training` for the steps of a trainer."""
     from ..device import placement
 
@@ -53,7 +57,7 @@ def log_entries(config: Any, **options: Any) -> dict[str, float]:
     return {f"neuron/est_{name}": estimate.quantities[name].value for name in _NAMES if name in estimate.quantities}
 
 
-def require_whole_model(model: Any) -> None:
+def require_whole_model(model: nn.Module) -> None:
     """Reject estimates for an adapter."""
     if hasattr(model, "peft_config"):
         message = "enable_mfu_metrics does not support adapters: the simulator estimates full fine-tuning."

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..base.labels import IGNORED
 from ..errors import NumericsError
 from ..upstream.torch import tree_leaves
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 
 def is_finite(value: Any) -> bool:
@@ -30,7 +33,7 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> str |
     """Describe the first module whose result in a forward pass is not finite; an error ends the search."""
     culprits: list[str] = []
 
-    def look(name: str, module: torch.nn.Module, args: Any, keywords: Any, result: Any) -> None:
+    def look(name: str, module: torch.nn.Module, args: TrainingArguments, keywords: Any, result: Any) -> None:
         if culprits or is_finite(result):
             return
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -46,7 +49,12 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> str |
 
 
 def loss_error(
-    model: torch.nn.Module, forward: Callable[[], object], *, step: int, labels: Any, first: Callable[[Any], Any]
+    model: torch.nn.Module,
+    forward: Callable[[], object],
+    *,
+    step: int,
+    labels: torch.Tensor,
+    first: Callable[[Any], Any],
 ) -> NumericsError:
     """Return the error for a loss that is not finite.
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..base.labels import IGNORED
 from ..errors import ConfigError, ModelError, raise_together
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,7 @@ class Limits:
     """Classes of its task."""
 
     @classmethod
-    def of(cls, model: Any) -> Limits:
+    def of(cls, model: nn.Module) -> Limits:
         """Read the limits of a model of transformers, adapters included."""
         model = model.get_base_model() if hasattr(model, "get_base_model") else model
         config = getattr(model, "config", None)
@@ -43,7 +46,7 @@ class Limits:
         )
 
 
-def _num_tokens(model: Any) -> int | None:
+def _num_tokens(model: nn.Module) -> int | None:
     try:
         embedding = model.get_input_embeddings()
     except (AttributeError, NotImplementedError):
@@ -51,7 +54,7 @@ def _num_tokens(model: Any) -> int | None:
     return getattr(embedding, "num_embeddings", None)
 
 
-def _num_positions(model: Any, config: Any) -> int | None:
+def _num_positions(model: nn.Module, config: Any) -> int | None:
     most = getattr(config, "max_position_embeddings", None)
     if not isinstance(most, int) or most < 1:
         return None
@@ -62,7 +65,7 @@ def _num_positions(model: Any, config: Any) -> int | None:
     return most
 
 
-def _num_labels(model: Any, config: Any, text: Any) -> int | None:
+def _num_labels(model: nn.Module, config: Any, text: Any) -> int | None:
     from transformers.models.auto import modeling_auto as auto
 
     def is_for(*tasks: str) -> bool:
@@ -113,7 +116,7 @@ def _range_problem(name: str, values: Any, count: int | None, kind: str, where: 
     return ModelError(message, hint=hint, column=name, where=where, value=value, place=place, count=count)
 
 
-def main_input(model: Any) -> str:
+def main_input(model: nn.Module) -> str:
     """Return the name of a model's required input."""
     return getattr(model, "main_input_name", "input_ids")
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..base.wording import memory_table
 from ..distributed import narrow
 from ..errors import DeviceMemoryError
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 STATES_PER_PARAMETER: Mapping[str, int] = {
     "Adagrad": 1,
@@ -85,7 +88,7 @@ def training_memory(
     )
 
 
-def require_fit(model: torch.nn.Module, arguments: Any, *, optimizer: type, momentum: float) -> None:
+def require_fit(model: torch.nn.Module, arguments: TrainingArguments, *, optimizer: type, momentum: float) -> None:
     """Reject a training whose gradients and optimizer do not fit the core that the model is on."""
     device = arguments.device
     # A core has only its part of a DTensor.

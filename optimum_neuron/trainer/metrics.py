@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback
 
 from .estimates import log_entries, step_options
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 
 class Metrics:
@@ -23,7 +26,7 @@ class Metrics:
         self.throughput = Throughput()
         self._estimates: dict[tuple[Any, ...], dict[str, float]] = {}
 
-    def entries(self, trainer: Any) -> dict[str, float]:
+    def entries(self, trainer: Trainer) -> dict[str, float]:
         """Return the entries since the last call."""
         entries: dict[str, float] = {}
         if trainer.args.enable_throughput_metrics:
@@ -69,8 +72,12 @@ class Throughput(TrainerCallback):
         self._num_tokens, self._seconds = 0, 0.0
         return totals
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+    ) -> None:
         self._start = time.perf_counter()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+    ) -> None:
         self._seconds += time.perf_counter() - self._start

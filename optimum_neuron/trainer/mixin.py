@@ -27,7 +27,7 @@ import logging
 import math
 from collections.abc import Mapping, Sized
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -43,6 +43,10 @@ from .recompiles import RecompileWatch
 from .rounding import StochasticRounding, require_narrow
 from .saving import WholeCheckpoints
 from .steps import DistributedSteps
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +65,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
             a layout that the model does not support.
     """
 
-    def __init__(self, *positional: Any, tokenizer: Any = None, **keywords: Any) -> None:
+    def __init__(self, *positional: Any, tokenizer: PreTrainedTokenizerBase | None = None, **keywords: Any) -> None:
         keywords = with_processing_class(keywords, tokenizer)
         arguments = require_neuron_arguments(type(self).__name__, positional, keywords)
         positional, keywords, self._distributed = lay_out(positional, keywords, arguments)
@@ -128,7 +132,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
                 resume_from_checkpoint=checkpoint, trial=trial, ignore_keys_for_eval=ignore_keys_for_eval
             )
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run forward and backward of one batch, as upstream, between checks of the batch and of the loss."""
         step = self.state.global_step + 1
         self._require_usable(inputs, where=f"training step {step}", trains=True)
@@ -144,18 +148,18 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         self._batches.append((inputs, num_items_in_batch))
         return loss
 
-    def prediction_step(self, model: Any, inputs: Any, *positional: Any, **keywords: Any) -> Any:
+    def prediction_step(self, model: nn.Module, inputs: Any, *positional: Any, **keywords: Any) -> Any:
         """Evaluate one batch, as upstream, after a check of the batch."""
         self._require_usable(inputs, where="evaluation")
         return self._predict_batch(model, inputs, *positional, **keywords)
 
-    def _move_model_to_device(self, model: Any, device: torch.device) -> None:
+    def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
         super()._move_model_to_device(model, device)
         if device.type == "neuron":
             # Each parameter was copied and its original freed: that many holes are in the host's heap.
             torch.accelerator.empty_cache()
 
-    def create_optimizer(self, model: Any = None) -> Any:
+    def create_optimizer(self, model: nn.Module | None = None) -> Any:
         """Create upstream's optimizer; with master weights and float32 gradients for 16-bit parameters."""
         trained = self.model if model is None else model
         if self.optimizer is None and self.args.device.type == "neuron" and not self.is_fsdp_enabled:
@@ -169,7 +173,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
             self._masters = self._widen(trained, plain)
         return optimizer
 
-    def _widen(self, model: Any, optimizer: torch.optim.Optimizer) -> MasterWeights | None:
+    def _widen(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> MasterWeights | None:
         """Add float32 gradients and master weights of 16-bit parameters; a distributed model has them already."""
         if self._distributed.whole is not None:
             return None
@@ -182,7 +186,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
             round_gradients(optimizer)
         return None
 
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         if grad_norm is None and self._distributed.pipeline is not None:
             grad_norm = self._distributed.pipeline.clip(float("inf"))
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
@@ -211,7 +215,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         if trains and not computes_loss:
             require_loss(inputs, self.label_names, where=where)
 
-    def _loss_error(self, model: Any, inputs: Any, num_items_in_batch: Any, step: int) -> Exception:
+    def _loss_error(self, model: nn.Module, inputs: Any, num_items_in_batch: Any, step: int) -> Exception:
         plain = self._unwrapped(model)
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
 
@@ -220,7 +224,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
 
         return loss_error(plain, forward, step=step, labels=labels, first=self._first_of_processes)
 
-    def _gradient_error(self, model: Any, batches: list[tuple[Any, Any]]) -> Exception:
+    def _gradient_error(self, model: nn.Module, batches: list[tuple[Any, Any]]) -> Exception:
         plain = self._unwrapped(model)
 
         def backward() -> None:
@@ -229,5 +233,5 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
 
         return gradient_error(plain, backward, step=self.state.global_step + 1, first=self._first_of_processes)
 
-    def _unwrapped(self, model: Any) -> Any:
+    def _unwrapped(self, model: nn.Module) -> Any:
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..distributed import describe_differences, other_model, read_converted, shapes_of
 from ..errors import ModelError
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def restore(model: Any, folder: str | Path) -> bool:
+
+def restore(model: nn.Module, folder: str | Path) -> bool:
     """Check a checkpoint's weights for a model that is not wrapped, and load them where only `from_pretrained` can.
 
     Returns:
@@ -39,7 +42,7 @@ def _is_whole(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
 
 
-def _require_same_kind(model: Any, folder: Path) -> None:
+def _require_same_kind(model: nn.Module, folder: Path) -> None:
     adapts, adapter = hasattr(model, "peft_config"), _is_adapter(folder)
     if adapter == adapts or not (adapter or _is_whole(folder)):
         return
@@ -49,7 +52,7 @@ def _require_same_kind(model: Any, folder: Path) -> None:
     raise ModelError(message, hint=hint, option="peft_config", folder=str(folder))
 
 
-def _differences(model: Any, folder: Path) -> str:
+def _differences(model: nn.Module, folder: Path) -> str:
     """Describe how the tensors of a checkpoint and a model differ; empty if they do not."""
     if _is_adapter(folder):
         from peft import get_peft_model_state_dict
@@ -73,7 +76,7 @@ def _shapes(files: list[Path]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _shared_or_ignored(model: Any, state: Mapping[str, Any], saved: Mapping[str, Any]) -> set[str]:
+def _shared_or_ignored(model: nn.Module, state: Mapping[str, Any], saved: Mapping[str, Any]) -> set[str]:
     """Return names that may be missing in a checkpoint: aliases of a saved tensor, and names never saved."""
     pointers = {state[name].data_ptr() for name in saved if name in state}
     shared = {name for name, tensor in state.items() if tensor.data_ptr() in pointers}

@@ -6,13 +6,16 @@ It does not depend on how numbers are rounded: that is `device/numerics.py`.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback
 
 from ..distributed import narrow
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
 
 
 class StochasticRounding(TrainerCallback):
@@ -28,7 +31,9 @@ class StochasticRounding(TrainerCallback):
         """Round to the nearest again; a step that fails has no end."""
         self._stack.close()
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+    ) -> None:
         from ..device import numerics
 
         self.close()
@@ -37,11 +42,13 @@ class StochasticRounding(TrainerCallback):
         seed = (args.seed << 32) + state.global_step
         self._stack.enter_context(numerics.use("emulated", auto_cast_type=operand, stochastic_rounding=True, seed=seed))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+    ) -> None:
         self.close()
 
 
-def require_narrow(model: torch.nn.Module, arguments: Any) -> None:
+def require_narrow(model: torch.nn.Module, arguments: TrainingArguments) -> None:
     """Reject stochastic rounding of a model without 16-bit floats."""
     if not arguments.bf16 and not narrow(model.parameters()):
         message = "stochastic_rounding_enabled rounds 16-bit floats only, but the model is in float32."

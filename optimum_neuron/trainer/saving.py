@@ -25,6 +25,7 @@ from .resume import restore
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import Trainer as _Base
 else:
     _Base = object
@@ -42,7 +43,7 @@ class WholeCheckpoints(_Base):
 
     # Save
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Let upstream write into the staging folder; then move it, push it, and delete old ones."""
         saves = self.args.should_save
         run_dir = Path(self._get_output_dir(trial))
@@ -115,7 +116,7 @@ class WholeCheckpoints(_Base):
 
     # Load
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if not self._restored(resume_from_checkpoint, self.model if model is None else model):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
@@ -123,7 +124,7 @@ class WholeCheckpoints(_Base):
         if not self._restored(self.state.best_model_checkpoint, self.model):
             super()._load_best_model()
 
-    def _restored(self, folder: Any, model: Any) -> bool:
+    def _restored(self, folder: Any, model: nn.Module) -> bool:
         """Load a checkpoint's weights if upstream cannot, and return whether they are loaded."""
         if self._distributed.whole is not None:
             load_weights(self.model, self._distributed.whole, folder)

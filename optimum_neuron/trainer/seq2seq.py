@@ -7,13 +7,17 @@ Seq2SeqNeuronTrainer(model, arguments, train_dataset=data, eval_dataset=data).ev
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from ..errors import ConfigError
 from .arguments import NeuronArgumentsMixin
 from .trainer import NeuronTrainer
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import TrainingArguments
 
 
 @dataclasses.dataclass
@@ -55,7 +59,9 @@ class Seq2SeqNeuronTrainer(NeuronTrainer, Seq2SeqTrainer):
         ```
     """
 
-    def __init__(self, model: Any = None, args: Any = None, *positional: Any, **keywords: Any) -> None:
+    def __init__(
+        self, model: nn.Module | None = None, args: TrainingArguments | None = None, *positional: Any, **keywords: Any
+    ) -> None:
         if args is None:
             args = Seq2SeqNeuronTrainingArguments(output_dir="tmp_trainer")
         if not isinstance(args, Seq2SeqNeuronTrainingArguments):

@@ -18,6 +18,7 @@ from ..distributed import ContextParallel, DistributedModel, Pipeline, gather_fo
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import Trainer as _Base
 else:
     _Base = object
@@ -78,27 +79,27 @@ class DistributedSteps(_Base):
         context = self._distributed.context
         return loss if context is None else context.sum(loss)
 
-    def compute_loss(self, model: Any, inputs: Any, *positional: Any, **keywords: Any) -> Any:
+    def compute_loss(self, model: nn.Module, inputs: Any, *positional: Any, **keywords: Any) -> Any:
         """Return upstream's loss; of parts of sequences, their sum."""
         loss, context = super().compute_loss(model, inputs, *positional, **keywords), self._distributed.context
         if context is None or not context.is_running:
             return loss
         return (context.sum(loss[0]), *loss[1:]) if isinstance(loss, tuple) else context.sum(loss)
 
-    def _prepare_context_parallel_inputs(self, model: Any, inputs: Any) -> Any:
+    def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Any) -> Any:
         context = self._distributed.context
         if context is None:
             return super()._prepare_context_parallel_inputs(model, inputs)
         return context.running, context.split(inputs)
 
     @contextlib.contextmanager
-    def _parts(self, model: Any, inputs: Any) -> Iterator[Any]:
+    def _parts(self, model: nn.Module, inputs: Any) -> Iterator[Any]:
         """Give this core's part of a batch, for its forward and backward pass."""
         running, parts = self._prepare_context_parallel_inputs(model, self._prepare_inputs(inputs))
         with running(), self.compute_loss_context_manager():
             yield parts
 
-    def _train_batch(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+    def _train_batch(self, model: nn.Module, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         """Run forward and backward of one batch; through the stages if there is a pipeline."""
         if self._distributed.pipeline is None:
             return super().training_step(model, inputs, num_items_in_batch)
@@ -107,7 +108,7 @@ class DistributedSteps(_Base):
             return self._distributed.pipeline.train(parts, num_items_in_batch)
 
     def _predict_batch(
-        self, model: Any, inputs: Any, prediction_loss_only: bool, *positional: Any, **keywords: Any
+        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, *positional: Any, **keywords: Any
     ) -> Any:
         """Evaluate one batch; through the stages if there is a pipeline."""
         pipeline, context = self._distributed.pipeline, self._distributed.context
@@ -131,7 +132,7 @@ class DistributedSteps(_Base):
             logits = context.join(logits, num_tokens=inputs["input_ids"].shape[1])
         return loss, logits, labels
 
-    def _once_more(self, model: Any, inputs: Any, num_items_in_batch: Any, *, backward: bool = False) -> None:
+    def _once_more(self, model: nn.Module, inputs: Any, num_items_in_batch: Any, *, backward: bool = False) -> None:
         """Run a batch again, to search for a number that is not finite."""
         with self._parts(model, inputs) as parts:
             if self._distributed.pipeline is not None:
@@ -152,11 +153,11 @@ class DistributedSteps(_Base):
             result = next((other for other in results if other), result)
         return result
 
-    def _sync_replicated_trainable_parameters(self, model: Any) -> None:
+    def _sync_replicated_trainable_parameters(self, model: nn.Module) -> None:
         if self._distributed.pipeline is None:
             super()._sync_replicated_trainable_parameters(model)
 
-    def _clip_grad_norm(self, model: Any) -> Any:
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
         if self._distributed.pipeline is None:
             return super()._clip_grad_norm(model)
         return self._distributed.pipeline.clip(self.args.max_grad_norm)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import DataCollatorWithPadding, Trainer, set_seed
 from transformers.trainer_utils import number_of_arguments
@@ -18,6 +18,10 @@ from ..errors import ConfigError
 from .arguments import NeuronTrainingArguments
 from .inputs import main_input, require_columns, require_rows
 from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import TrainingArguments
 
 
 class NeuronTrainer(NeuronTrainerMixin, Trainer):
@@ -50,7 +54,12 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
     """
 
     def __init__(
-        self, model: Any = None, args: Any = None, *positional: Any, peft_config: Any = None, **keywords: Any
+        self,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        *positional: Any,
+        peft_config: Any = None,
+        **keywords: Any,
     ) -> None:
         if args is None:
             args = NeuronTrainingArguments(output_dir="tmp_trainer")
@@ -80,7 +89,7 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         return super()._get_dataloader(dataset, description, *positional, **keywords)
 
 
-def _with_adapter(model: Any, keywords: dict[str, Any], config: Any) -> tuple[Any, dict[str, Any]]:
+def _with_adapter(model: nn.Module, keywords: dict[str, Any], config: Any) -> tuple[Any, dict[str, Any]]:
     try:
         from peft import get_peft_model
     except ImportError as problem:

@@ -86,7 +86,7 @@ def find_routed(body: fx.GraphModule) -> dict[fx.Node, fx.Node]:
     return found
 
 
-def _before_casts(node: Any) -> Iterator[fx.Node]:
+def _before_casts(node: fx.Node) -> Iterator[fx.Node]:
     """A node, and the nodes that it is cast from."""
     yield node
     while node.target in _CASTS:

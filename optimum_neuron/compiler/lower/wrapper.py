@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import LoweringError
 from ...upstream.inductor import DTYPE_TO_CPP, CppWrapperCpu, ReuseLine, V, common, ir
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_STACK_BYTES = 100 * 1024
 """Intermediate results up to this size in all live on the stack: some thirty allocations less for a block and token."""
@@ -93,7 +96,7 @@ class FunctionWrapper(CppWrapperCpu):
         return f"alignas(64) {kind} {name}_elements[{num_elements}]; StackBuffer<{kind}> {name}{{{name}_elements}};"
 
     def codegen_reinterpret_view(
-        self, data: Any, size: Any, stride: Any, offset: Any, writeline: Any, dtype: Any = None
+        self, data: Any, size: Any, stride: Any, offset: Any, writeline: Any, dtype: torch.dtype | None = None
     ) -> str:
         """Return an expression for a view of a buffer."""
         if data.get_name() in self._on_stack:

@@ -101,7 +101,7 @@ def product_operands(node: fx.Node) -> list[fx.Node]:
     return operands
 
 
-def _is_float32(node: Any) -> bool:
+def _is_float32(node: fx.Node) -> bool:
     import torch
 
     value = getattr(node, "meta", {}).get("val")

@@ -11,14 +11,17 @@ code.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
+
+if TYPE_CHECKING:
+    from torch import fx
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-def neuron(graph_module: Any, example_inputs: list[Any], **keywords: Any) -> Any:
+def neuron(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: Any) -> Any:
     """The backend, under the names "neuron" and "neuronx"; see `backend.compile_graph`."""
     from .backend import compile_graph
 

@@ -10,10 +10,13 @@ left in between is moved. The time that profiles and tools show of a call is the
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...hardware import Target
 from ...simulator.work import GraphWork, border_bytes, flops_by_dtype, work_on_device
+
+if TYPE_CHECKING:
+    from torch import fx
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ class Estimate:
         return dataclasses.asdict(self) | {"least_us": self.least_us, "simulated": True, "assumptions": assumptions}
 
 
-def estimate(graph_module: Any, target: Target) -> Estimate:
+def estimate(graph_module: fx.GraphModule, target: Target) -> Estimate:
     """Count a graph whose nodes have fake values."""
     num_flops = flops_by_dtype(graph_module)
     compute_s = sum(count / (peak_tflops(target, dtype) * 1e12) for dtype, count in num_flops.items())
@@ -55,7 +58,7 @@ def estimate(graph_module: Any, target: Target) -> Estimate:
     )
 
 
-def work_of_calls(graph_module: Any) -> GraphWork:
+def work_of_calls(graph_module: fx.GraphModule) -> GraphWork:
     """Count the work of a call, operator by operator, for its simulated time (`simulator/clock.py`).
 
     Module paths stay in it; source lines do not, because they would change the keys of torch's caches.

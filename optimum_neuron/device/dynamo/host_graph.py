@@ -140,7 +140,7 @@ def on_device(
 def _shared_with_results(graph_module: fx.GraphModule, returned: Sequence[Any]) -> list[bool]:
     """For each input, whether a result may be over its bytes."""
 
-    def storage(node: Any) -> int | None:
+    def storage(node: fx.Node) -> int | None:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         return value.untyped_storage()._cdata if value is not None and is_device_tensor(value) else None
 

@@ -12,9 +12,12 @@ import operator
 import re
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import fx
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +41,7 @@ def fix_sizes(example_inputs: Sequence[Any]) -> bool:
     return has_symbols
 
 
-def fix_random_states(graph_module: Any, example_inputs: Sequence[Any]) -> list[Any]:
+def fix_random_states(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:
     """Give the random states that a forward keeps for its backward a plain size, in place; return the fake inputs.
 
     torch makes a symbol of their size, which belongs to no input, so a guard on it could not be checked.
@@ -59,7 +62,7 @@ def fix_random_states(graph_module: Any, example_inputs: Sequence[Any]) -> list[
     return inputs
 
 
-def fix_numbers(graph_module: Any) -> None:
+def fix_numbers(graph_module: fx.GraphModule) -> None:
     """Give every symbolic Python float its present value.
 
     torch cannot do so once the number is an input of the graph. It captures the function again, with the number as a
@@ -80,7 +83,7 @@ def fix_numbers(graph_module: Any) -> None:
         raise TensorifyScalarRestartAnalysis
 
 
-def reason_of_compile(graph_module: Any, frame: int, number: int, *, was_symbolic: bool) -> str:
+def reason_of_compile(graph_module: fx.GraphModule, frame: int, number: int, *, was_symbolic: bool) -> str:
     """Say why a frame was compiled, after `number` times before, and warn where it is another size."""
     inputs = {
         _name(node): _text(value)
@@ -123,7 +126,7 @@ def reset() -> None:
         _seen.clear()
 
 
-def _name(node: Any) -> str:
+def _name(node: fx.Node) -> str:
     source = getattr(node.meta.get("grapharg"), "source", None)
     name = getattr(source, "name", None)
     text = str(name() if callable(name) else name) if name else node.name

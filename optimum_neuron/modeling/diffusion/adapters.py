@@ -14,6 +14,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,11 +30,11 @@ class AdapterMethods:
     """Methods of diffusers' adapters, for compiled pipelines."""
 
     prepared: PreparedPipeline
-    _loras: dict[str, tuple[str, str | None, float]]
-    """File and scale of each LoRA adapter by its name; without an attribute there were none."""
-    _exported: PipelineAdditions
+    _loras: Mapping[str, tuple[str, str | None, float]] = MappingProxyType({})
+    """File and scale of each LoRA adapter by its name."""
+    _exported: PipelineAdditions | None = None
     """What was added to the pipeline before them."""
-    _plain: dict[str, dict[str, torch.Tensor]]
+    _plain: Mapping[str, dict[str, torch.Tensor]] = MappingProxyType({})
     """Weights of components before the first adapter."""
 
     replace_weights: Callable[..., None]
@@ -57,7 +58,7 @@ class AdapterMethods:
             **where: fields of `SourceOptions` that say how files are downloaded.
         """
         check_known(where, SOURCE_OPTIONS, what="load_lora_weights")
-        loras = dict(getattr(self, "_loras", {}))
+        loras = dict(self._loras)
         name = adapter_name or f"lora_{len(loras)}"
         if name in loras:
             message = f"There is an adapter named {name!r} already."
@@ -81,7 +82,7 @@ class AdapterMethods:
             adapter_weights: a number for all, or one for each; None: 1.
         """
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
-        if not (known := getattr(self, "_loras", {})):
+        if not (known := self._loras):
             message = f"There is no adapter named {', '.join(names)}: no LoRA adapter is loaded."
             raise ConfigError(message, hint="Call load_lora_weights first.", adapter_names=names)
         check_known(names, known, what="the loaded adapters")
@@ -105,12 +106,12 @@ class AdapterMethods:
 
     def get_list_adapters(self) -> dict[str, list[str]]:
         """Return the names of LoRA adapters that each component has."""
-        names = list(getattr(self, "_loras", {}))
-        return {component: names for component in getattr(self, "_plain", {})} if names else {}
+        names = list(self._loras)
+        return {component: names for component in self._plain} if names else {}
 
     def get_active_adapters(self) -> list[str]:
         """Return the LoRA adapters with a scale other than 0."""
-        return [name for name, (*_, scale) in getattr(self, "_loras", {}).items() if scale]
+        return [name for name, (*_, scale) in self._loras.items() if scale]
 
     def set_ip_adapter_scale(self, scale: Any) -> None:
         """Change the scales of the image adapters that the pipeline was exported with.
@@ -160,14 +161,14 @@ class AdapterMethods:
         parts = {**self.prepared.parts, component: part}
         additions = dataclasses.replace(self.prepared.additions, ip_adapter_scale=tuple(scales))
         self.prepared = dataclasses.replace(self.prepared, parts=parts, additions=additions)
-        if hasattr(self, "_exported"):
+        if self._exported is not None:
             self._exported = dataclasses.replace(self._exported, ip_adapter_scale=tuple(scales))
 
     def _put(self, loras: dict[str, tuple[str, str | None, float]], **where: Any) -> None:
         """Let the weights be the plain ones with these adapters."""
         stock = self.prepared.stock
         names = [n for n in getattr(stock, "_lora_loadable_modules", ()) if n in self.prepared.parts]
-        plain = getattr(self, "_plain", None) or {name: _state(self.prepared.parts[name]) for name in names}
+        plain = self._plain or {name: _state(self.prepared.parts[name]) for name in names}
         models = {name: _with_weights(self.prepared.parts[name], plain[name]) for name in names}
         if loras:
             pipe = copy.copy(stock)
@@ -176,7 +177,8 @@ class AdapterMethods:
             fuse_loras(pipe, [(model, file, name, scale) for name, (model, file, scale) in loras.items()], **where)
         self.replace_weights(**{name: _wanted(model, plain[name]) for name, model in models.items()})
         self._plain, self._loras = plain, loras
-        self._exported = getattr(self, "_exported", self.prepared.additions)
+        if self._exported is None:
+            self._exported = self.prepared.additions
         added = self._exported.with_loras([(model, file, name, scale) for name, (model, file, scale) in loras.items()])
         self.prepared = dataclasses.replace(self.prepared, additions=added)
 

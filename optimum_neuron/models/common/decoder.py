@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -179,7 +178,7 @@ class Decoder(TokenModule):
         """For each layer the first one that is equal to it; None if the layers cannot be compared."""
         return layer_kinds(self.layers, self.config.layers)
 
-    def _stored(self, layer: Any) -> LayerState:
+    def _stored(self, layer: nn.Module) -> LayerState:
         return stored_as(layer.attention.state, self.kv_cache_dtype)
 
     def limit(self, num_tokens: int) -> None:

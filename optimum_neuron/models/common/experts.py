@@ -15,7 +15,7 @@ Shape legend: E experts, N tokens, K experts of a token, G groups of experts, D 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -150,7 +150,12 @@ class Experts(nn.Module):
 
 
 def run_experts(
-    experts: Any, x_ND: torch.Tensor, index_NK: torch.Tensor, weight_NK: torch.Tensor, *, weighs_input: bool = False
+    experts: nn.Module,
+    x_ND: torch.Tensor,
+    index_NK: torch.Tensor,
+    weight_NK: torch.Tensor,
+    *,
+    weighs_input: bool = False,
 ) -> torch.Tensor:
     """Run a module of experts, such as `Experts` or one of transformers, and sum what each token's experts return.
 
@@ -184,7 +189,7 @@ def run_experts(
     return _sum_of_experts(experts, hidden_ENF.to(x_ND.dtype), weight_EN1)
 
 
-def _sum_of_experts(experts: Any, hidden_ENF: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
+def _sum_of_experts(experts: nn.Module, hidden_ENF: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
     """Project what experts have weighted, and sum over experts and width in one product: [N, D]."""
     if (parts := expert_parts(experts, "down_proj")) is not None:
         return _with_bias(experts, QUANTIZED_EXPERTS_SUM(hidden_ENF, *parts), weight_EN1)
@@ -192,7 +197,7 @@ def _sum_of_experts(experts: Any, hidden_ENF: torch.Tensor, weight_EN1: torch.Te
     return _with_bias(experts, torch.tensordot(hidden_ENF, down_EFD, dims=([0, 2], [0, 1])), weight_EN1)
 
 
-def _with_bias(experts: Any, out_ND: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
+def _with_bias(experts: nn.Module, out_ND: torch.Tensor, weight_EN1: torch.Tensor) -> torch.Tensor:
     if not experts.has_bias:
         return out_ND
     bias_ND = weight_EN1.squeeze(-1).t() @ experts.down_proj_bias.float()
@@ -200,7 +205,7 @@ def _with_bias(experts: Any, out_ND: torch.Tensor, weight_EN1: torch.Tensor) -> 
 
 
 def _feed(
-    experts: Any, x: torch.Tensor, weight: torch.Tensor, index: torch.Tensor | None, *, weighs_input: bool
+    experts: nn.Module, x: torch.Tensor, weight: torch.Tensor, index: torch.Tensor | None, *, weighs_input: bool
 ) -> torch.Tensor:
     """Weighted results of the experts `index`, or of all where that is None; before any sum."""
     wide = _widen(experts, x, weight if weighs_input else None, index).to(x.dtype)
@@ -210,14 +215,16 @@ def _feed(
     return out if weighs_input else out * weight
 
 
-def _widen(experts: Any, x: torch.Tensor, weight: torch.Tensor | None, index: torch.Tensor | None) -> torch.Tensor:
+def _widen(
+    experts: nn.Module, x: torch.Tensor, weight: torch.Tensor | None, index: torch.Tensor | None
+) -> torch.Tensor:
     """What goes down, in float32; the projection may be weighted before the gate."""
     wide = _linear(experts, "gate_up_proj" if experts.has_gate else "up_proj", x, index).float()
     wide = wide if weight is None else wide * weight
     return experts._apply_gate(wide) if experts.has_gate else experts.act_fn(wide)
 
 
-def _linear(experts: Any, name: str, x: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
+def _linear(experts: nn.Module, name: str, x: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
     """Projections of tokens [N, D] by every expert, or of each expert's own [E, N, D]."""
     bias = getattr(experts, f"{name}_bias") if experts.has_bias else None
     bias = bias if bias is None or index is None else bias[index]

@@ -51,12 +51,12 @@ def numbers_of(module: nn.Module) -> Any:
     return module._parameters["weight"]
 
 
-def operand_dtype(module: Any) -> torch.dtype:
+def operand_dtype(module: nn.Module) -> torch.dtype:
     """Return the dtype of what a projection multiplies: that of its weight before it was quantized."""
     return module.plain_dtype if is_quantized(module) else module.weight.dtype
 
 
-def quantized_product(x_I: torch.Tensor, linear: Any) -> torch.Tensor:
+def quantized_product(x_I: torch.Tensor, linear: nn.Module) -> torch.Tensor:
     """Multiply by a quantized weight, in the dtype of `x_I`, which is quantized too if the layer says so."""
     if linear.is_dynamic:
         return DYNAMIC_LINEAR(x_I, numbers_of(linear), linear.weight_scale, linear.bias)
@@ -64,7 +64,7 @@ def quantized_product(x_I: torch.Tensor, linear: Any) -> torch.Tensor:
     return QUANTIZED_LINEAR(x_I, numbers_of(linear), linear.weight_scale, zero, linear.bias)
 
 
-def embedded(embedding: Any, ids: torch.Tensor) -> torch.Tensor:
+def embedded(embedding: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     """Return the embeddings of tokens, whose weight may be quantized to 8 bits by rows or groups of a row."""
     rows_D = F.embedding(ids, embedding.weight, embedding.padding_idx)
     if not is_quantized(embedding):
@@ -76,7 +76,7 @@ def embedded(embedding: Any, ids: torch.Tensor) -> torch.Tensor:
     return (rows_GD * scale_G[..., None]).flatten(-2).to(embedding.plain_dtype)
 
 
-def expert_parts(experts: Any, name: str) -> tuple[torch.Tensor | None, ...] | None:
+def expert_parts(experts: nn.Module, name: str) -> tuple[torch.Tensor | None, ...] | None:
     """Return values, scales, and zero points of a weight of experts, or None if it is plain."""
     scale = getattr(experts, f"{name}_scale", None)
     return None if scale is None else (getattr(experts, name), scale, getattr(experts, f"{name}_zero", None))

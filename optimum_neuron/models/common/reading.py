@@ -5,9 +5,12 @@ A layer of a name is `{}` in a weight map and `*` in a plan.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import Rotary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 WEIGHT_MAP: dict[str, tuple[str, ...]] = {
     "embed.weight": ("model.embed_tokens.weight",),
@@ -68,7 +71,7 @@ def shared_weight_map(name: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_sizes(config: Any) -> dict[str, Any]:
+def read_sizes(config: PreTrainedConfig) -> dict[str, Any]:
     """The sizes of `DecoderConfig` under the names that most transformers configurations have for them."""
     return {
         "hidden_size": config.hidden_size,
@@ -81,20 +84,20 @@ def read_sizes(config: Any) -> dict[str, Any]:
     }
 
 
-def read_windows(config: Any) -> list[int | None]:
+def read_windows(config: PreTrainedConfig) -> list[int | None]:
     """The window of each layer, by `layer_types` where the configuration has them."""
     types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
     window = getattr(config, "sliding_window", None)
     return [window if layer_type == "sliding_attention" else None for layer_type in types]
 
 
-def read_head_dim(config: Any) -> int:
+def read_head_dim(config: PreTrainedConfig) -> int:
     """Width of a head, which a configuration may leave out."""
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def read_rotary(
-    config: Any, layer_type: str | None = None, *, is_partial: bool = False, is_interleaved: bool = False
+    config: PreTrainedConfig, layer_type: str | None = None, *, is_partial: bool = False, is_interleaved: bool = False
 ) -> Rotary:
     """Frequencies of rotary positions.
 
@@ -125,7 +128,7 @@ def plain_rotary(width: int, theta: float, *, is_interleaved: bool = False) -> R
     return Rotary(inv_freq=tuple((1.0 / theta**exponents).tolist()), is_interleaved=is_interleaved)
 
 
-def rotary_gap(config: Any) -> str | None:
+def rotary_gap(config: PreTrainedConfig) -> str | None:
     """Say which rotary scaling of a configuration the shared blocks do not implement, or None."""
     rope = config.rope_parameters or {}
     for one in (rope, *(value for value in rope.values() if isinstance(value, dict))):

@@ -6,11 +6,14 @@ Mixtral-8x7B. `common/experts.py` says what is done instead.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..common import run_experts
+
+if TYPE_CHECKING:
+    from torch import nn
 
 NAME = "optimum_neuron"
 """Value of `_experts_implementation` that selects `experts_forward`."""
@@ -25,7 +28,7 @@ def register() -> str:
 
 
 def experts_forward(
-    experts: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    experts: nn.Module, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
 ) -> torch.Tensor:
     """Run a module of experts on tokens [N, D], routed by `top_k_index` and `top_k_weights` [N, K]."""
     return run_experts(experts, hidden_states, top_k_index, top_k_weights)

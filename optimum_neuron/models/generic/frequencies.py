@@ -7,17 +7,20 @@ model was trained for first, the frequencies are those that its modules begin wi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ...errors import CaptureError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary scalings whose frequencies follow the length."""
 
 
-def fix_frequencies(model: nn.Module, text_config: Any, num_tokens: int | None) -> None:
+def fix_frequencies(model: nn.Module, text_config: PreTrainedConfig, num_tokens: int | None) -> None:
     """Keep the frequencies of short sequences in a transformers model.
 
     Args:
@@ -45,7 +48,7 @@ def fix_frequencies(model: nn.Module, text_config: Any, num_tokens: int | None) 
             module.rope_type = "default"
 
 
-def length_limits(text_config: Any) -> dict[str, int]:
+def length_limits(text_config: PreTrainedConfig) -> dict[str, int]:
     """Return the rotary scalings of a configuration that follow the length, with the length where that begins."""
     rotary = getattr(text_config, "rope_parameters", None) or {}
     # One setting, or one for each type of layer.

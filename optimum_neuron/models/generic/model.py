@@ -13,7 +13,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -28,6 +28,9 @@ from .cache import StateCache, state_cache
 from .experts import register
 from .replacements import replace_forwards
 from .scans import from_cache
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 class GenericDecoder(nn.Module):
@@ -182,7 +185,7 @@ def _plus(x_BTD: torch.Tensor) -> Callable[..., torch.Tensor]:
     return lambda _module, _inputs, output: output + x_BTD.to(output.dtype)
 
 
-def _refuse_model_type(config: Any) -> None:
+def _refuse_model_type(config: PreTrainedConfig) -> None:
     reason = UNSUPPORTED.get(config.model_type)
     if config.model_type == "xmod" and config.default_language is None:
         reason = "it chooses an adapter by the language of each row, and default_language is not set in config.json"
@@ -191,7 +194,7 @@ def _refuse_model_type(config: Any) -> None:
         raise CaptureError(message, hint="Compile another architecture.", model_type=config.model_type)
 
 
-def _refuse_layer_types(config: Any) -> None:
+def _refuse_layer_types(config: PreTrainedConfig) -> None:
     types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
     if types:
         hint = f"Compile a model with {', '.join(LAYER_TYPES)} only."
@@ -234,7 +237,9 @@ LAYER_TYPES = (*WITH_SLOTS, *sorted(WITH_OTHER_STATES | WITHOUT_ATTENTION))
 """Kinds of layer that `GenericDecoder.masks` and `StateCache` implement, of those that a configuration may name."""
 
 
-def build(config: Any, *, trust_remote_code: bool = False, auto_class: str = "AutoModelForCausalLM") -> GenericDecoder:
+def build(
+    config: PreTrainedConfig, *, trust_remote_code: bool = False, auto_class: str = "AutoModelForCausalLM"
+) -> GenericDecoder:
     """Return the decoder of a transformers configuration, with parameters on the meta device.
 
     Args:

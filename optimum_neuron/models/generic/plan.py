@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -12,6 +12,9 @@ from ..heads import require_group_size
 from ..parallel import split_module
 from ..plans import PLANS, pattern_of
 from .model import WITH_OTHER_STATES, GenericDecoder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 _STYLES = {
     "colwise": "columns",
@@ -44,7 +47,9 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     return split_transformers(decoder, decoder.model, config, group_size, ends=True)
 
 
-def split_transformers(module: nn.Module, model: Any, config: Any, group_size: int, *, ends: bool) -> Shards:
+def split_transformers(
+    module: nn.Module, model: nn.Module, config: PreTrainedConfig, group_size: int, *, ends: bool
+) -> Shards:
     """Divide a transformers model among cores; it gets the shapes of one core.
 
     Args:
@@ -74,7 +79,7 @@ def split_transformers(module: nn.Module, model: Any, config: Any, group_size: i
     )
 
 
-def _plan(model: Any, config: Any) -> dict[str, str]:
+def _plan(model: nn.Module, config: PreTrainedConfig) -> dict[str, str]:
     """Styles of a model's modules by their paths."""
     paths = {pattern_of(path) for path, _ in model.named_modules()}
     if config.model_type in PLANS:
@@ -93,7 +98,7 @@ def _style(path: str, style: str) -> str:
     return by_heads or _STYLES.get(style, style)
 
 
-def _ends(module: nn.Module, model: Any) -> dict[str, str]:
+def _ends(module: nn.Module, model: nn.Module) -> dict[str, str]:
     """Embeddings of the vocabulary and head, which share a weight in many models."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     return {

@@ -6,7 +6,7 @@ Configurations name heads and widths in many ways; the tensors that reach the ca
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.cache_utils import CacheLayerMixin
@@ -17,6 +17,9 @@ from ...upstream.torch import FakeTensorMode
 from ..common import POSITION_OFFSET, LayerState, convolution_state, key_value_state, recurrent_state
 from .cache import StateCache, UncountedLayer
 from .model import GenericDecoder
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class _Recorder(UncountedLayer):
@@ -98,7 +101,7 @@ def probe_states(decoder: GenericDecoder) -> list[LayerState]:
     return states
 
 
-def _not_a_decoder(model: Any, problem: str) -> CaptureError:
+def _not_a_decoder(model: nn.Module, problem: str) -> CaptureError:
     name = type(model).__name__
     hint = "Use an architecture with a key and value cache, such as llama, or compile it for another task."
     message = f"{name} cannot generate text with a state on the device: {problem}."

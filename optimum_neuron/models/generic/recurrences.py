@@ -77,7 +77,7 @@ def linear_recurrence(decay: torch.Tensor, added: torch.Tensor, initial: torch.T
 def _griffin_block(
     cache: StateCache,
     layer: int,
-    block: Any,
+    block: nn.Module,
     /,
     input_states: torch.Tensor,
     position_ids: torch.Tensor,
@@ -113,7 +113,7 @@ def _gated_scan(
 
 
 def _lightning_attention(
-    cache: StateCache, block: Any, /, hidden_states: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, block: nn.Module, /, hidden_states: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, None]:
     """Lightning attention (Qin et al. 2024, sec. 3): one product over the new tokens, and one with the state."""
     shape = (*hidden_states.shape[:2], block.num_attention_heads, 3 * block.head_dim)
@@ -141,7 +141,7 @@ def _lightning_attention(
 
 
 def _convolved_projection(
-    cache: StateCache, block: Any, /, hidden_states: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, block: nn.Module, /, hidden_states: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """ZAYA's queries and keys, convolved, and values, half of which come from the token before (Figliolia 2025)."""
     shape, num_kv_heads = (*hidden_states.shape[:2], -1, block.head_dim), block.num_key_value_heads

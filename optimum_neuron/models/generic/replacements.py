@@ -99,7 +99,7 @@ def _rotate(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return torch.stack((first * cos - second * sin, first * sin + second * cos), -1).flatten(-2).type_as(x)
 
 
-def _angles(rotary: Any, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+def _angles(rotary: nn.Module, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
     """Cosines and sines [B, T, H / 2, 2] of positions."""
     angles = position_ids[..., None].float() * rotary.inv_freq.float()
     return torch.stack((angles.cos(), angles.sin()), -1) * rotary.attention_scaling
@@ -122,7 +122,7 @@ def _sum_of_pairs(out_PD: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tenso
 
 
 def _dbrx_experts(
-    experts: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    experts: nn.Module, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
 ) -> torch.Tensor:
     expert_P, mlp = top_k_index.flatten(), experts.mlp
     x_ND = hidden_states.reshape(-1, experts.hidden_size)
@@ -134,7 +134,7 @@ def _dbrx_experts(
 
 
 def _longcat_experts(
-    experts: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    experts: nn.Module, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
 ) -> torch.Tensor:
     index_P = top_k_index.flatten()
     x_PD = hidden_states.repeat_interleave(top_k_index.shape[1], 0)
@@ -147,7 +147,7 @@ def _longcat_experts(
     return _sum_of_pairs(out_PD, top_k_weights).to(hidden_states.dtype)
 
 
-def _jetmoe_router(router: Any, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _jetmoe_router(router: nn.Module, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """What transformers' router returns, with pairs in the order of tokens and the expert of each for the counts."""
     logits_NE = router.layer(hidden_states).float()
     logits_NK, expert_NK = logits_NE.topk(router.top_k, dim=1)
@@ -156,7 +156,7 @@ def _jetmoe_router(router: Any, hidden_states: torch.Tensor) -> tuple[torch.Tens
     return pair_P, pair_P // router.top_k, gates_NK.flatten(), expert_NK.flatten(), logits_NE
 
 
-def _jetmoe_experts(experts: Any, inputs: torch.Tensor, expert_size: torch.Tensor) -> torch.Tensor:
+def _jetmoe_experts(experts: nn.Module, inputs: torch.Tensor, expert_size: torch.Tensor) -> torch.Tensor:
     return _linear_of_pairs(inputs, expert_size, experts.weight)
 
 
@@ -178,7 +178,7 @@ def _adapter_of(language: str) -> Callable[..., torch.Tensor]:
 
 @takes_cache
 def _gpt1(
-    model: Any,
+    model: nn.Module,
     input_ids: torch.Tensor | None = None,
     position_ids: torch.Tensor | None = None,
     attention_mask: torch.Tensor | None = None,

@@ -5,11 +5,14 @@ Shape legend: B rows, T tokens, D channels, L tokens of a span, I tokens that a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .cache import StateCache
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SPAN_LENGTH = 32
 """Tokens that are weighted against each other at once."""
@@ -18,7 +21,9 @@ _NOTHING = -1e38
 """Logarithm of the weight of a sum without terms, as in transformers."""
 
 
-def attention(cache: StateCache, module: Any, /, hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
+def attention(
+    cache: StateCache, module: nn.Module, /, hidden: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
     """Run the time mixing of a layer (sec. 3.1.2)."""
     shifted = tokens_before(cache, module.layer_id, 0, hidden)
     key = module.key(torch.lerp(shifted, hidden, module.time_mix_key)).float()
@@ -40,7 +45,7 @@ def attention(cache: StateCache, module: Any, /, hidden: torch.Tensor, *_: Any, 
 
 
 def feed_forward(
-    cache: StateCache, module: Any, /, hidden: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, module: nn.Module, /, hidden: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, None]:
     """Run the channel mixing of a layer (sec. 3.1.3)."""
     shifted = tokens_before(cache, module.layer_id, 1, hidden)

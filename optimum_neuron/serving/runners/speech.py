@@ -23,6 +23,8 @@ from .base import BatchedModel
 from .batcher import IsWanted
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from ..models import ServedModel
 
 
@@ -44,7 +46,7 @@ class _Unwanted(StoppingCriteria):
     def __init__(self, is_wanted: IsWanted) -> None:
         self._is_wanted = is_wanted
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Return whether to end, for each row."""
         return torch.full((len(input_ids),), not self._is_wanted())
 
@@ -141,7 +143,7 @@ class Transcriber(BatchedModel):
         return [self._pipeline(recording, generate_kwargs=settings, **times, **languages)]
 
 
-def prompt_ids(tokenizer: Any, text: str) -> torch.Tensor:
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> torch.Tensor:
     """Return the tokens of a prompt, as Whisper's `get_prompt_ids`; special tokens and times in it stay text."""
     added = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
     marked = mark_control_tokens(f" {text.strip()}", re.compile("|".join(map(re.escape, added)) or "(?!)"))

@@ -34,6 +34,8 @@ from ...sources.pipelines import (
 from ..captures import program_of
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
     from ...compiler import Program
     from ...engine import Call
 
@@ -88,7 +90,7 @@ class Pipeline:
         """Return the stock pipeline, with models of a dtype and without weights."""
         return _bare(self._key, dtype, _Unkeyed(self))
 
-    def calls(self, config: Any, *, num_steps: int | None) -> dict[str, list[tuple[Call, int]]]:
+    def calls(self, config: PreTrainedConfig, *, num_steps: int | None) -> dict[str, list[tuple[Call, int]]]:
         """Return the calls of each program, and how often a request makes each.
 
         Raises:
@@ -98,7 +100,7 @@ class Pipeline:
         fields = {name: getattr(config, name) for name in (*config.axes, "guidance_scale", "torch_dtype")}
         return _counted(self._key, json.dumps([fields, num_steps], sort_keys=True), _Unkeyed((self, config, num_steps)))
 
-    def parts(self, config: Any, *, num_steps: int | None) -> dict[str, Part]:
+    def parts(self, config: PreTrainedConfig, *, num_steps: int | None) -> dict[str, Part]:
         """Return the programs of a request: captured, or those of the folder."""
         pipe, parts = self.bare(config.torch_dtype), {}
         for part, counted in self.calls(config, num_steps=num_steps).items():

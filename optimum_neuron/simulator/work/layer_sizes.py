@@ -8,9 +8,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .mixers import StateSizes, state_sizes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 Role = Literal[
     "attention_in",
@@ -104,7 +107,7 @@ class LayerSizes:
     """Buffers, such as the correction of a router: they are kept in float32."""
 
 
-def layer_sizes(layer: Any, text: Any, *, window: int | None = None) -> LayerSizes:
+def layer_sizes(layer: Any, text: PreTrainedConfig, *, window: int | None = None) -> LayerSizes:
     """Read one layer: matrices by role and by the size of their input, norms, the rest as a number of elements."""
     columns_of: dict[_Key, list[int]] = {}
     biases: dict[str, int] = {}

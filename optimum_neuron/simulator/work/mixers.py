@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...compiler import product_cycles
 from .record import Attention, Work
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 SCAN_PASSES = 4
 """Passes over a recurrent state for each token: decay, product with the key, update, product with the query."""
@@ -70,7 +73,7 @@ class LatentSizes:
         )
 
 
-def latent_sizes(text: Any) -> LatentSizes | None:
+def latent_sizes(text: PreTrainedConfig) -> LatentSizes | None:
     """Read latent attention off a configuration; None without it."""
     if not getattr(text, "kv_lora_rank", None):
         return None

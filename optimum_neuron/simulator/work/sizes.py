@@ -14,12 +14,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ...models import HEAD_SIZES, require_equal_layers
 from .layer_sizes import LayerSizes, layer_sizes
 from .mixers import LatentSizes, latent_sizes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ class DecoderSizes:
         return "mixture" if self.is_mixture else "hybrid" if self.is_hybrid else "decoder"
 
 
-def decoder_sizes(config: Any, *, trust_remote_code: bool = False) -> DecoderSizes:
+def decoder_sizes(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> DecoderSizes:
     """Read the sizes of a causal language model, or of the text model in a larger one.
 
     Example:
@@ -102,7 +105,7 @@ KEPT = 32
 _SIZES: dict[str, DecoderSizes] = {}
 
 
-def _read_sizes(config: Any, *, trust_remote_code: bool) -> DecoderSizes:
+def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> DecoderSizes:
     import transformers
 
     text = config.get_text_config(decoder=True)
@@ -152,7 +155,7 @@ def _read_sizes(config: Any, *, trust_remote_code: bool) -> DecoderSizes:
     )
 
 
-def _windows(text: Any, num_layers: int) -> list[int | None]:
+def _windows(text: PreTrainedConfig, num_layers: int) -> list[int | None]:
     """Tokens that each layer looks back at: a window or a chunk; None for all."""
     types = getattr(text, "layer_types", None) or ["sliding_attention"] * num_layers
     sizes = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
@@ -176,7 +179,7 @@ def _num_end_vectors(model: Any, stack: Any) -> int:
     return max((len(list(norm.parameters())) for norm in norms), default=0)
 
 
-def _num_kv_heads(text: Any, kinds: Iterable[LayerSizes], num_heads: int, head_dim: int) -> int:
+def _num_kv_heads(text: PreTrainedConfig, kinds: Iterable[LayerSizes], num_heads: int, head_dim: int) -> int:
     """Key-value heads that the configuration names, unless the joined projection is too narrow for them."""
     named = int(getattr(text, "num_key_value_heads", None) or num_heads)
     widths = [p.columns for kind in kinds for p in kind.projections if p.role == "attention_in"]

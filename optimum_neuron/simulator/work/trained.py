@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, ModelError
 from .sizes import decoder_sizes, largest_stack, on_meta
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 RECOMPUTE = 4 / 3
 """Operations of a step over those without activation checkpointing: the forward runs twice."""
@@ -49,7 +52,7 @@ class TrainedSizes:
 
 
 def trained_sizes(
-    config: Any, *, decodes: bool, sequence_length: int | None, trust_remote_code: bool = False
+    config: PreTrainedConfig, *, decodes: bool, sequence_length: int | None, trust_remote_code: bool = False
 ) -> TrainedSizes:
     """Read the sizes of an encoder or, as `decodes` says, of a causal language model, which may be a part of a model.
 
@@ -75,7 +78,7 @@ def trained_sizes(
     return _encoder_sizes(config, patches, sequence_length, trust_remote_code=trust_remote_code)
 
 
-def _num_patches(config: Any) -> int | None:
+def _num_patches(config: PreTrainedConfig) -> int | None:
     image, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
     if not isinstance(image, int) or not isinstance(patch, int):
         return None
@@ -83,7 +86,7 @@ def _num_patches(config: Any) -> int | None:
 
 
 def _encoder_sizes(
-    config: Any, patches: int | None, sequence_length: int | None, *, trust_remote_code: bool
+    config: PreTrainedConfig, patches: int | None, sequence_length: int | None, *, trust_remote_code: bool
 ) -> TrainedSizes:
     import transformers
     from torch import nn

@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import set_seed
 
@@ -22,6 +22,10 @@ from ...checkpoints import resolve_model
 from ...errors import ConfigError
 from ..arguments import NeuronArgumentsMixin
 from ..mixin import NeuronTrainerMixin
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import TrainingArguments
 
 
 class PostTrainingMixin(NeuronTrainerMixin):
@@ -212,7 +216,7 @@ def require_trl(module: str, *names: str) -> list[type]:
         raise ConfigError(message, hint=hint, module=module, name=names[-1], version=version) from problem
 
 
-def configuration_for(trainer: type[PostTrainingMixin], arguments: Any, model: Any) -> Any:
+def configuration_for(trainer: type[PostTrainingMixin], arguments: TrainingArguments, model: nn.Module) -> Any:
     """Return the configuration of a trainer, or for None the one that TRL would make."""
     kind = trainer.configuration_class
     if isinstance(arguments, kind):

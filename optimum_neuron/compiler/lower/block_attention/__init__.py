@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import fx
@@ -85,7 +84,7 @@ _VALUE_VIEWS = [(_ATEN.flatten.using_ints, (2, 3)), (_ATEN.transpose.int, (1, 2)
 """Views between gathered blocks and attention, the last one first; see `models/common/blocks.py`."""
 
 
-def _gathered(node: Any, *, is_key: bool) -> tuple[fx.Node, fx.Node] | None:
+def _gathered(node: fx.Node, *, is_key: bool) -> tuple[fx.Node, fx.Node] | None:
     """Return the pool and the table of `pool[table]` behind its views."""
     for target, arguments in _KEY_VIEWS if is_key else _VALUE_VIEWS:
         if not isinstance(node, fx.Node) or node.target != target or node.args[1:] != arguments:
