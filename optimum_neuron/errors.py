@@ -18,6 +18,7 @@
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- KernelError (AssertionError)        an NKI kernel breaks a rule of the core
     +-- CoreBusyError (RuntimeError)        another process holds the core
+    +-- CollectiveError (RuntimeError)      ranks call different collectives, or one has ended
     +-- QueueFullError (RuntimeError)       no more requests can wait
     +-- RequestError (ValueError)           the server rejects a request
     +-- CacheError (OSError)                the compile cache cannot be used
@@ -39,6 +40,7 @@ __all__ = [
     "ArtifactError",
     "CacheError",
     "CaptureError",
+    "CollectiveError",
     "ConfigError",
     "CoreBusyError",
     "DeviceMemoryError",
@@ -160,6 +162,10 @@ class KernelError(NeuronError, AssertionError):
 
 class CoreBusyError(NeuronError, RuntimeError):
     """A simulated NeuronCore is claimed by another process."""
+
+
+class CollectiveError(NeuronError, RuntimeError):
+    """Ranks of a run call different collectives, or one of them has ended."""
 
 
 class QueueFullError(NeuronError, RuntimeError):

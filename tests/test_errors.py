@@ -48,6 +48,7 @@ def test_errors_subclass_builtin_exceptions():
         (errors.WeightsError, ValueError),
         (errors.FormatVersionError, ValueError),
         (errors.DeviceMemoryError, MemoryError),
+        (errors.CollectiveError, RuntimeError),
         (errors.CoreBusyError, RuntimeError),
         (errors.CacheError, OSError),
         (errors.LoweringError, RuntimeError),

@@ -198,6 +198,37 @@ def local_world_size(environ: Mapping[str, str] = os.environ) -> int | None:
     return number("LOCAL_WORLD_SIZE", environ, hint="Let torchrun set it.")
 
 
+def rank(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Number of this process among all of a run; None where no launcher set it."""
+    return number("RANK", environ, hint="Let torchrun set it.")
+
+
+def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Number of a run's processes; None where no launcher set it."""
+    return number("WORLD_SIZE", environ, hint="Let torchrun set it.")
+
+
+def master_address(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the address of a run's first machine; None where no launcher set it."""
+    return environ.get("MASTER_ADDR") or None
+
+
+def num_spawned(environ: Mapping[str, str] = os.environ) -> int:
+    """Number of processes that `xmp.spawn` starts on this machine."""
+    return number("NEURONCORE_NUM_DEVICES", environ, hint="Set it to a number of cores.") or 1
+
+
+def gradient_bucket_mb(environ: Mapping[str, str] = os.environ) -> int:
+    """Size in MiB of the buckets in which `xm.reduce_gradients` sums gradients; 0 for one bucket of all."""
+    size = number("ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", environ, hint="Set it to a number of MiB, or to 0.")
+    return 50 if size is None else size
+
+
+def always_all_reduces(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether `xm.all_reduce` does its work in a single process too."""
+    return switch("XLA_ALWAYS_ALLREDUCE", environ, default=False)
+
+
 def numerics(environ: Mapping[str, str] = os.environ) -> str | None:
     """Arithmetic of the torch device: "reference", "emulated", or None."""
     return choice("OPTIMUM_NEURON_NUMERICS", ("reference", "emulated"), environ)

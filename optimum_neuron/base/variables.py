@@ -29,6 +29,9 @@ def _no_effect(reason: str) -> Variable:
 
 
 TABLE: Mapping[str, Variable] = {
+    "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB": Variable(
+        "MiB of gradients that xm.reduce_gradients sums at once (default: 50; 0: all)"
+    ),
     "CUSTOM_CACHE_REPO": Variable(
         "compile cache to share: a Hub repository, a folder or an fsspec URL; has precedence over neuron cache set"
     ),
@@ -38,7 +41,9 @@ TABLE: Mapping[str, Variable] = {
     "LOCAL_WORLD_SIZE": Variable(
         "processes of a launch on its machine, which torchrun sets: all machines must have as many"
     ),
+    "MASTER_ADDR": Variable("address of the first machine of a launch, which torchrun sets"),
     "NEURONCORE_GROUP_SIZES": _no_effect("it is obsolete; set NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES"),
+    "NEURONCORE_NUM_DEVICES": Variable("processes that xmp.spawn and torch_xla.launch start (default: 1)"),
     "NEURON_CC_FLAGS": Variable(
         "compiler flags of every compile that does not set them itself, for example "
         '"--target trn2 --auto-cast matmult -O1"; also --cache_dir=URL and --no_cache'
@@ -99,11 +104,14 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_NUMERICS": Variable(
         "arithmetic of the torch device: reference (the host's) or emulated (the chip's)"
     ),
+    "RANK": Variable("number of this process among all of a launch, which torchrun sets"),
     "SM_ON_*": Variable(
         "argument of neuron serve, for example SM_ON_BATCH_SIZE=4, as in Optimum Neuron's container; the command line "
         "has precedence"
     ),
+    "WORLD_SIZE": Variable("processes of a launch, which torchrun sets"),
     "XLA_*": _no_effect("there is no XLA: graphs are captured by torch.export and Dynamo"),
+    "XLA_ALWAYS_ALLREDUCE": Variable("1 lets xm.all_reduce copy and scale in a single process too"),
     "XLA_DOWNCAST_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
     "XLA_USE_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
 }

@@ -19,6 +19,7 @@ from .compile import (
     compile_graphs as compile_graphs,
     link as link,
 )
+from .define import define as define
 from .flags import (
     ALIASES as ALIASES,
     SWITCHES as SWITCHES,

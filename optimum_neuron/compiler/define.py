@@ -1,4 +1,4 @@
-"""Operators of this package: `neuron::` stands in programs, `neuron_host::` in host code.
+"""Operators of this package: `neuron::` stands in programs, `neuron_host::` in host code, `xla::` in recorded graphs.
 
 RANK = define("neuron::rank(int group_size) -> Tensor", fake=_rank)
 """
@@ -13,7 +13,7 @@ import torch
 if TYPE_CHECKING:
     from ..upstream.torch import OpOverload
 
-_LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("neuron", "neuron_host")}
+_LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("neuron", "neuron_host", "xla")}
 
 
 def define(

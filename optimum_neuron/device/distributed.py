@@ -1,7 +1,7 @@
-"""torch.distributed's backend "neuron": gloo over the bytes of device tensors.
+"""torch.distributed's backends of the devices, "neuron" and "xla": gloo over the bytes of device tensors.
 
 Collectives of device tensors reach gloo through the dispatcher (csrc/fallback.h: `register_collectives`), so the
-backend is gloo itself, registered for both kinds of tensors. Missing parts are added here: groups of collectives that
+backend is gloo itself, registered for device and host tensors. Missing parts are added here: groups of collectives that
 are waited for together (`_coalescing_manager`), options that can be copied, which DeviceMesh does, results in one flat
 tensor, which accelerate gathers into, sums of scaled tensors, which FSDP2 divides gradients with, and a backend for
 host tensors if a group was made for the device alone.
@@ -24,18 +24,40 @@ from ..upstream.torch import (
     START_COALESCING,
 )
 
+MakeBackend = Callable[[Any, int, int, timedelta], Any]
+"""Makes a backend from a store, the rank, the number of ranks, and the time after which a collective fails."""
+
+_backends: list[str] = []
+"""Names of backends, which are those of their devices."""
+
 
 def install() -> None:
-    """Register the backend, where this torch has torch.distributed with gloo."""
+    """Register the backend "neuron", where this torch has torch.distributed with gloo."""
+    register("neuron", make_gloo)
+
+
+def make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """Make a backend for host tensors, and for device tensors that the dispatcher aliases to them."""
     import torch.distributed as dist
 
-    if not dist.is_available() or not dist.is_gloo_available():
+    return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+
+def register(device_type: str, make: MakeBackend) -> None:
+    """Register a backend under the name of its device, once.
+
+    Args:
+        device_type: such as "neuron".
+        make: as `make_gloo`.
+    """
+    import torch.distributed as dist
+
+    if device_type in _backends or not dist.is_available() or not dist.is_gloo_available():
         return
-
-    def make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-        return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
-
-    dist.Backend.register_backend("neuron", make_gloo, devices=["neuron", "cpu"])
+    dist.Backend.register_backend(device_type, make, devices=[device_type, "cpu"])
+    _backends.append(device_type)
+    if len(_backends) > 1:
+        return
     GLOO_OPTIONS_COPY.set(_copy_options)
     BACKEND_CONFIG_INIT.replace(_with_host_backend)
     ALL_GATHER_SINGLE.replace(_with_flat_results)
@@ -52,8 +74,9 @@ def _with_host_backend(initialize: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(initialize)
     def completed(self: Any, *args: Any, **kwargs: Any) -> None:
         initialize(self, *args, **kwargs)
-        if "neuron" in self.device_backend_map:
-            self.device_backend_map.setdefault("cpu", type(self.device_backend_map["neuron"])("gloo"))
+        for device_type in _backends:
+            if device_type in self.device_backend_map:
+                self.device_backend_map.setdefault("cpu", type(self.device_backend_map[device_type])("gloo"))
 
     return completed
 
@@ -69,7 +92,7 @@ def _with_flat_results(gather: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(gather)
     def all_gather_single(self: Any, output: Any, part: Any, *args: Any, **kwargs: Any) -> Any:
-        if output.device.type == "neuron" and part.ndim and output.shape[1:] != part.shape[1:]:
+        if output.device.type in _backends and part.ndim and output.shape[1:] != part.shape[1:]:
             output = output.view(-1, *part.shape[1:])
         return gather(self, output, part, *args, **kwargs)
 
@@ -83,7 +106,7 @@ def _with_scaled_sums(reduce: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reduce)
     def reduce_scatter_single(self: Any, output: Any, whole: Any, opts: Any = None, **kwargs: Any) -> Any:
         options = dist.ReduceScatterOptions() if opts is None else opts
-        if whole.device.type == "neuron" and options.reduceOp == dist.ReduceOp.PREMUL_SUM:
+        if whole.device.type in _backends and options.reduceOp == dist.ReduceOp.PREMUL_SUM:
             whole = whole * options.reduceOp.factor
             summed = dist.ReduceScatterOptions()
             summed.timeout, summed.asyncOp = options.timeout, options.asyncOp
@@ -116,7 +139,7 @@ def _add_coalescing() -> None:
     opened: dict[str, list[Any]] = {}
 
     def is_ours(device: Any) -> bool:
-        return torch.device(device).type == "neuron"
+        return torch.device(device).type in _backends
 
     def starting(start: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(start)

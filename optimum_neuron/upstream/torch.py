@@ -54,6 +54,15 @@ NAMES = (
         why="A Python float that became a symbol is distinguished from a size.",
         parameters=("sym", "prefix"),
     ),
+    Name(
+        target="torch.distributed.distributed_c10d._get_default_store",
+        why="Collectives without a process group use the store of the one that a script made.",
+    ),
+    Name(
+        target="torch.distributed.distributed_c10d._create_process_group_wrapper",
+        why="Ranks of the backend xla compare their collectives before they start.",
+        parameters=("wrapped_pg", "store_prefix", "store", "rank", "world_size", "timeout"),
+    ),
     Name(target="torch._ops.OpOverload", why="Rules look operators up by overload."),
     Name(target="torch._ops.HigherOrderOperator", why="Operators that contain graphs have separate rules."),
     Name(
@@ -231,8 +240,16 @@ FIRST_USE = (
     Patch(target="torch._C._get_accelerator", why="The device is known before it is built."),
 )
 
+NEW_GROUP = Patch(
+    target="torch.distributed.distributed_c10d._new_group_with_tag",
+    why="Only members of a group of the backend xla make it.",
+    parameters=("ranks", "backend", "backend_options", "use_local_synchronization"),
+)
+GROUP_MESH = Patch(target=f"{_GROUP}._mesh", why="Every process group of torch_xla has its mesh.", is_new=True)
+
 ROWS = (
     *NAMES,
+    *(NEW_GROUP, GROUP_MESH),
     *(DEFAULT_BACKEND_CALL, DEFAULT_BACKEND_RESET, AUTOCAST_INIT, FLEX_ATTENTION_DEVICES, GLOO_OPTIONS_COPY),
     *(BACKEND_CONFIG_INIT, ALL_GATHER_SINGLE, REDUCE_SCATTER_SINGLE, START_COALESCING, END_COALESCING),
     *(*COALESCED, *FIRST_USE),
