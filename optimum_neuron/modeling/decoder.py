@@ -116,8 +116,19 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
     last_speculation: Speculation | None = None
     """Candidates of the last assisted `generate`, and how many were accepted; None in transformers' loop."""
 
+    def decode_steps(self, cache: NeuronCache, attention_mask: torch.Tensor | None = None) -> Steps:
+        """Return the next decode steps of the sequences in a cache: calls from tokens [batch] to results by name.
+
+        Steps skip the checks of `forward`. Afterwards, tell the cache of them: `cache.add(num_steps, logits)`.
+
+        Args:
+            cache: the cache of an earlier call of `forward`.
+            attention_mask: the mask of that call.
+        """
+        return self._decoder.steps(cache.sequences, cache.lengths(attention_mask))
+
     def _steps(self, cache: NeuronCache, model_kwargs: dict[str, Any]) -> Steps:
-        return self._decoder.steps(cache.sequences, cache.lengths(model_kwargs.get("attention_mask")))
+        return self.decode_steps(cache, model_kwargs.get("attention_mask"))
 
     def _has_holes(self, model_kwargs: dict[str, Any]) -> bool:
         mask, cache = model_kwargs.get("attention_mask"), model_kwargs[CACHE]

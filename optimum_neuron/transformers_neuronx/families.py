@@ -1,0 +1,218 @@
+"""The classes of each family: which checkpoints they take, and the arguments of their `sample`.
+
+A new family is one class here and one row of the import names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ModelError
+from ..sources import load_source
+from .model import NeuronModelBase
+from .sampling import Sampling
+
+
+class _TopK(NeuronModelBase):
+    """Families whose `sample` has `top_k` only."""
+
+    def sample(
+        self,
+        input_ids: torch.Tensor,
+        sequence_length: int,
+        start_ids: torch.Tensor | None = None,
+        top_k: int = 50,
+        streamer: Any = None,
+        output_scores: bool = False,
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return prompts with their answers, int64 [batch, at most `sequence_length`].
+
+        Args:
+            input_ids: prompts [batch, columns], padded on the left.
+            sequence_length: tokens of the longest result, prompt included.
+            start_ids: number of padding tokens of each prompt.
+            top_k: likeliest tokens among which the next one is drawn; 1 takes the likeliest.
+            streamer: gets the tokens of each step by `put`, and `end`.
+            output_scores: return the logits of each step too.
+        """
+        scores: list[torch.Tensor] | None = [] if output_scores else None
+        sampling = Sampling(top_k=top_k)
+        ids = self._sample(
+            input_ids, sequence_length, start_ids=start_ids, sampling=sampling, streamer=streamer, scores=scores
+        )
+        return ids if scores is None else (ids, scores)
+
+
+class _TopP(NeuronModelBase):
+    """Families whose `sample` has all filters."""
+
+    def sample(
+        self,
+        input_ids: torch.Tensor,
+        sequence_length: int,
+        start_ids: torch.Tensor | None = None,
+        top_k: int = 50,
+        top_p: float = 1.0,
+        eos_token_override: int | Sequence[int] | None = None,
+        temperature: float = 1.0,
+        streamer: Any = None,
+        stopping_criteria_list: Any = None,
+        no_repeat_ngram_size: int | None = None,
+    ) -> torch.Tensor:
+        """Return prompts with their answers, int64 [batch, at most `sequence_length`].
+
+        Args:
+            input_ids: prompts [batch, columns], padded on the left.
+            sequence_length: tokens of the longest result, prompt included.
+            start_ids: number of padding tokens of each prompt.
+            top_k: likeliest tokens among which the next one is drawn; 1 takes the likeliest.
+            top_p: share of probability that is drawn from.
+            eos_token_override: tokens that end a row, in place of those of the configuration.
+            temperature: divisor of logits, a float above 0.
+            streamer: gets the tokens of each step by `put`, and `end`.
+            stopping_criteria_list: calls with the sequences and the logits; True ends all rows.
+            no_repeat_ngram_size: n-grams that may not occur twice.
+        """
+        sampling = Sampling(
+            top_k=top_k, top_p=top_p, temperature=temperature, no_repeat_ngram_size=no_repeat_ngram_size
+        )
+        return self._sample(
+            input_ids,
+            sequence_length,
+            start_ids=start_ids,
+            sampling=sampling,
+            eos_token_override=eos_token_override,
+            streamer=streamer,
+            stopping_criteria=stopping_criteria_list,
+        )
+
+
+class LlamaForSampling(_TopP):
+    """Llama and its kin."""
+
+    model_types = ("llama",)
+
+    def sample(  # type: ignore[override]  # the vendor's has `cache_ids` here
+        self,
+        input_ids: torch.Tensor,
+        sequence_length: int,
+        cache_ids: torch.Tensor | None = None,
+        start_ids: torch.Tensor | None = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        """Return prompts with their answers; `cache_ids` must be those of a whole prompt, which is the default."""
+        if cache_ids is not None and int(torch.as_tensor(cache_ids).reshape(-1)[0]) != 0:
+            raise ModelError(
+                "sample begins new sequences: cache_ids has to begin at 0.",
+                hint="Leave cache_ids out, or call forward in a loop.",
+                option="cache_ids",
+            )
+        return super().sample(input_ids, sequence_length, start_ids, **options)
+
+
+class MistralForSampling(_TopP):
+    """Mistral."""
+
+    model_types = ("mistral",)
+
+
+class MixtralForSampling(_TopP):
+    """Mixtral."""
+
+    model_types = ("mixtral",)
+
+
+class Qwen2ForSampling(_TopP):
+    """Qwen 2."""
+
+    model_types = ("qwen2",)
+
+
+class Qwen3ForSampling(_TopP):
+    """Qwen 3."""
+
+    model_types = ("qwen3",)
+
+
+class BloomForSampling(_TopK):
+    """BLOOM."""
+
+    model_types = ("bloom",)
+
+
+class OPTForSampling(_TopK):
+    """OPT."""
+
+    model_types = ("opt",)
+
+
+class OPTForGreedySearch(OPTForSampling):
+    """OPT whose `sample` takes the likeliest tokens."""
+
+    def sample(  # type: ignore[override]
+        self, input_ids: torch.Tensor, sequence_length: int, start_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return prompts with their likeliest answers."""
+        return self._sample(input_ids, sequence_length, start_ids=start_ids, sampling=Sampling(top_k=1))
+
+
+class GPT2ForSampling(_TopK):
+    """GPT-2."""
+
+    model_types = ("gpt2",)
+
+
+class GPT2ForSamplingWithContextBroadcasting(GPT2ForSampling):
+    """GPT-2, under the name that `NeuronAutoModelForCausalLM` chooses."""
+
+
+class GPTJForSampling(_TopK):
+    """GPT-J."""
+
+    model_types = ("gptj",)
+
+
+class GPTNeoXForSampling(_TopK):
+    """GPT-NeoX."""
+
+    model_types = ("gpt_neox",)
+
+
+AUTO = {
+    "bloom": BloomForSampling,
+    "gpt2": GPT2ForSamplingWithContextBroadcasting,
+    "gpt_neox": GPTNeoXForSampling,
+    "gptj": GPTJForSampling,
+    "llama": LlamaForSampling,
+    "mistral": MistralForSampling,
+    "mixtral": MixtralForSampling,
+    "opt": OPTForSampling,
+    "qwen2": Qwen2ForSampling,
+    "qwen3": Qwen3ForSampling,
+}
+"""Class of each architecture."""
+
+
+class NeuronAutoModelForCausalLM:
+    """Chooses the class of a checkpoint's architecture."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_path: str | Path, *model_args: Any, **options: Any) -> NeuronModelBase:
+        """Return a model of the class for the checkpoint, as that class's `from_pretrained` does.
+
+        Raises:
+            ModelError: no class is for its architecture.
+        """
+        model_type = load_source(pretrained_model_path, with_weights=False).config.model_type
+        if model_type not in AUTO:
+            raise ModelError(
+                f"The model type {model_type!r} has no class in transformers_neuronx.",
+                hint=f"Use one of {', '.join(AUTO)}, or NeuronModelForCausalLM, which has all decoders.",
+                model_type=model_type,
+                supported=list(AUTO),
+            )
+        return AUTO[model_type].from_pretrained(pretrained_model_path, *model_args, **options)

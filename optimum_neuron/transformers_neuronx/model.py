@@ -1,0 +1,386 @@
+"""Decoders with the methods of `transformers_neuronx`: `to_neuron`, `sample`, `forward` at a position, `save`, `load`.
+
+`from_pretrained` reads a configuration only; `to_neuron` compiles or loads. Between them, `load` names compiled
+artifacts, and `enable_speculative_decoder` asks for further graphs. A class checks the family
+of the checkpoint.
+
+    model = LlamaForSampling.from_pretrained("tiny_llama", batch_size=1, n_positions=128, tp_degree=2, amp="f32")
+    model.to_neuron()
+    tokens = model.sample(input_ids, sequence_length=128, top_k=1)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from transformers import PretrainedConfig
+
+from ..errors import ArtifactError, ConfigError, ModelError
+from ..modeling import NeuronModelForCausalLM
+from ..options.option import check_known
+from ..sources import load_source
+from .checkpoint import has_safetensors, read_module
+from .config import GenerationConfig, NeuronConfig
+from .options import export_options
+from .positions import Positions
+from .sampling import Sampling, run
+
+LIMITS = ("max_position_embeddings", "n_positions")
+"""Fields of configurations that limit positions."""
+
+
+class NeuronModelBase:
+    """A decoder that `to_neuron` compiles."""
+
+    model_types: ClassVar[tuple[str, ...]] = ()
+    """Architectures of the class; empty: any."""
+    defaults: ClassVar[dict[str, Any]] = {"amp": "f32"}
+    """Keywords of `from_pretrained` with another default than `_DEFAULTS`."""
+
+    def __init__(self, config: PretrainedConfig, *, checkpoint: str | Path | None = None, **options: Any) -> None:
+        known = [*_DEFAULTS, *_UNROLLED]
+        check_known(options, known, what=type(self).__name__, listed="docs/transformers_neuronx.md")
+        values = {**_DEFAULTS, **self.defaults, **options}
+        if self.model_types and config.model_type not in self.model_types:
+            raise ModelError(
+                f"{type(self).__name__} is for {', '.join(self.model_types)}, not for {config.model_type}.",
+                hint="Use the class of this architecture, or NeuronAutoModelForCausalLM.",
+                model_type=config.model_type,
+            )
+        _check_unroll(values, config)
+        self.checkpoint = checkpoint
+        self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
+        self.n_positions, self.batch_size = _length(values, config, "n_positions" in options), values["batch_size"]
+        self.config = _with_positions(config, self.n_positions)
+        self.tp_degree, self.amp = values["tp_degree"], values["amp"]
+        self._options = export_options(
+            amp=values["amp"],
+            batch_size=values["batch_size"],
+            n_positions=self.n_positions,
+            context_length_estimate=values["context_length_estimate"],
+            tp_degree=values["tp_degree"],
+            neuron_config=self.neuron_config,
+        )
+        self._artifacts: Path | None = None
+        self._model: NeuronModelForCausalLM | None = None
+        self._generation = self.neuron_config.on_device_generation
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_path: str | Path, *model_args: Any, **options: Any) -> Self:
+        """Read the configuration of a checkpoint; weights are read by `to_neuron`.
+
+        Args:
+            pretrained_model_path: folder, or Hub model ID.
+            *model_args: none; options have names.
+            **options: `batch_size, n_positions, context_length_estimate, amp, tp_degree, neuron_config`; a list of
+                sizes compiles several buckets. `unroll` and `context_unroll` are checked and have no effect.
+
+        Raises:
+            ConfigError: an option is unknown, out of range, or not possible on an instance.
+            ModelError: the checkpoint is of another family.
+        """
+        source = load_source(pretrained_model_path, with_weights=False)
+        return cls(source.config, *model_args, checkpoint=pretrained_model_path, **options)
+
+    def load(self, directory: str | Path) -> None:
+        """Name the folder of compiled artifacts that `to_neuron` loads in place of a compile.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        if not Path(directory).is_dir():
+            raise FileNotFoundError(f"Did not find directory: {directory}.")
+        self._artifacts = Path(directory)
+
+    def to_neuron(self) -> None:
+        """Compile the decoder, or load it, and place it on simulated cores."""
+        if self._artifacts is not None:
+            self._model = NeuronModelForCausalLM.from_pretrained(self._artifacts, export=False, **self._options)
+            self._check_same_model(self._model.config)
+            if self.checkpoint is not None and has_safetensors(self.checkpoint):
+                self._model.replace_weights(self.checkpoint)
+        elif self.checkpoint is None:
+            message = f"This {type(self).__name__} was made from a configuration, without weights."
+            raise ModelError(message, hint=f"Use {type(self).__name__}.from_pretrained.", model=type(self).__name__)
+        elif has_safetensors(self.checkpoint):
+            self._model = NeuronModelForCausalLM.from_pretrained(
+                self.checkpoint, config=self.config, export=True, **self._options
+            )
+        else:
+            self._model = NeuronModelForCausalLM.from_model(read_module(self.checkpoint, self.config), **self._options)
+        self._positions = Positions(self._model)
+
+    def compile(self, parallel_degree: int | None = None) -> None:
+        """Compile, as `to_neuron` does; `setup` then has nothing left to do."""
+        if self._model is None:
+            self.to_neuron()
+
+    cpu_compile = compile
+
+    def setup(self) -> None:
+        """Place the model on cores."""
+        self.compile()
+
+    def is_compiled(self) -> bool:
+        """Return whether the model can be called."""
+        return self._model is not None
+
+    @property
+    def compiled(self) -> NeuronModelForCausalLM:
+        """The compiled decoder, for everything that these classes do not have."""
+        if self._model is None:
+            message = f"This {type(self).__name__} is not compiled."
+            raise ConfigError(message, hint="Call to_neuron() first.", model=type(self).__name__)
+        return self._model
+
+    def _check_same_model(self, saved: PretrainedConfig) -> None:
+        names = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+        differences = [
+            f"{name} {getattr(saved, name, None)!r}, not {getattr(self.config, name, None)!r}"
+            for name in names
+            if getattr(saved, name, None) != getattr(self.config, name, None)
+        ]
+        if differences:
+            self._model = None
+            raise ArtifactError(
+                f"{self._artifacts} was compiled from another model: {'; '.join(differences)}.",
+                hint="Load the artifacts of this checkpoint, or call to_neuron without load.",
+                folder=str(self._artifacts),
+                differences=differences,
+            )
+
+    def save(self, directory: str | Path, sharded_weights: bool = False) -> None:
+        """Write the compiled decoder and its weights into a folder, for `load`.
+
+        Args:
+            directory: the folder; it is made if needed.
+            sharded_weights: must be False: weights are mapped and divided while they are loaded.
+
+        Raises:
+            FileExistsError: there is a file of that name.
+            ConfigError: the model was not compiled.
+        """
+        if sharded_weights:
+            raise ConfigError(
+                "sharded_weights=True is not supported: loading maps one file and divides it over the cores.",
+                hint="Pass False.",
+                option="sharded_weights",
+            )
+        if Path(directory).is_file():
+            raise FileExistsError(f"Artifacts should be saved to a directory. Found existing file: {directory}")
+        self.compiled.save_pretrained(directory)
+
+    # Running.
+
+    def reset(self) -> None:
+        """Forget the sequences in the cache."""
+        self.compiled  # noqa: B018  (it must be compiled)
+        self._positions.reset()
+
+    def reorder_cache(self, reorder_ids: Sequence[int] | torch.Tensor) -> None:
+        """Let row i continue from the former row `reorder_ids[i]`."""
+        self.compiled  # noqa: B018
+        self._positions.reorder(torch.as_tensor(reorder_ids))
+
+    def setup_reorder_cache(self) -> None:
+        """Do nothing: the cache can always be reordered."""
+
+    def enable_speculative_decoder(
+        self, speculation_length: int | Sequence[int], batch_sizes: Sequence[int] | None = None
+    ) -> None:
+        """Compile `speculative_forward` for up to so many tokens; call it before `to_neuron`."""
+        lengths = [speculation_length] if isinstance(speculation_length, int) else list(speculation_length)
+        self._before_compile("enable_speculative_decoder")
+        self._options |= {"speculation": True, "extend_length": max(lengths)}
+
+    def enable_window_context_decoder(self, window_context_length: int, unroll: int | None = None) -> None:
+        """Read prompts in windows of so many tokens; call it before `to_neuron`."""
+        self._before_compile("enable_window_context_decoder")
+        _check_unroll({"unroll": unroll}, self.config)
+        self._options |= {"prefill_chunk_size": window_context_length}
+
+    def _before_compile(self, method: str) -> None:
+        if self._model is not None:
+            message = f"{method} changes what is compiled, and this model is compiled."
+            raise ConfigError(message, hint=f"Call {method} before to_neuron().", method=method)
+
+    def update_generation_config(self, generation_config: GenerationConfig) -> None:
+        """Change how `forward` picks tokens; needs `on_device_generation` with `dynamic=True`."""
+        if self._generation is None or not self._generation.dynamic:
+            message = "The generation configuration cannot be changed: it was not compiled with dynamic=True."
+            raise ConfigError(
+                message,
+                hint="Pass NeuronConfig(on_device_generation=GenerationConfig(dynamic=True, ...)).",
+                option="dynamic",
+            )
+        self._generation = generation_config
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        cache_ids: torch.Tensor | None = None,
+        start_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Add tokens, and return the logits [batch, vocabulary] after them, in float32.
+
+        With `on_device_generation` it returns the next tokens [batch, 1].
+
+        Args:
+            input_ids: tokens [batch, columns].
+            cache_ids: columns that they are written to; None or 0 begins new sequences.
+            start_ids: number of padding tokens on the left of each row, for new sequences.
+
+        Raises:
+            ShapeError: the columns are not in the cache, or there is no room for them.
+        """
+        logits_RV = self._logits(input_ids, cache_ids, start_ids)[:, -1]
+        if self._generation is None:
+            return logits_RV
+        return self._generation_sampling().draw(input_ids, logits_RV)[:, None]
+
+    __call__ = forward
+
+    def speculative_forward(
+        self,
+        input_ids: torch.Tensor,
+        cache_ids: torch.Tensor | None = None,
+        start_ids: torch.Tensor | None = None,
+        speculation_length: int | None = None,
+    ) -> torch.Tensor:
+        """Add several tokens, and return the logits [tokens, vocabulary, batch] after each of them."""
+        length = speculation_length or input_ids.shape[1]
+        return self._logits(input_ids, cache_ids, start_ids, length).permute(1, 2, 0)
+
+    def _logits(
+        self,
+        ids_RC: torch.Tensor,
+        cache_ids: torch.Tensor | None,
+        start_ids: torch.Tensor | None,
+        num_logits: int = 1,
+    ) -> torch.Tensor:
+        self.compiled  # noqa: B018
+        logits = self._positions(ids_RC.long(), _position(cache_ids), start_ids, num_logits).float()
+        if self.neuron_config.log_softmax_scores:
+            logits = logits.log_softmax(-1)
+        return logits.to(getattr(torch, self.neuron_config.cast_logits_dtype)).float()
+
+    def _generation_sampling(self) -> Sampling:
+        """How `on_device_generation` draws tokens."""
+        generation = self._generation
+        assert generation is not None
+        return Sampling(
+            top_k=generation.top_k,
+            top_p=generation.top_p,
+            temperature=generation.temperature,
+            top_p_min_tokens=generation.top_p_min_tokens,
+            do_sample=generation.do_sample,
+        )
+
+    def _sample(
+        self,
+        input_ids: torch.Tensor,
+        sequence_length: int,
+        *,
+        start_ids: torch.Tensor | None = None,
+        sampling: Sampling,
+        eos_token_override: int | Sequence[int] | None = None,
+        streamer: Any = None,
+        stopping_criteria: Any = None,
+        scores: list[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Return prompts with their answers; `sequence_length` counts both."""
+        if sequence_length > (most := self.compiled.sequence_length):
+            raise ConfigError(
+                f"sequence_length={sequence_length} is more than n_positions={most}.",
+                hint=f"Pass at most {most}, or load the model with a larger n_positions.",
+                option="sequence_length",
+                value=sequence_length,
+                n_positions=most,
+            )
+        if input_ids.shape[1] >= sequence_length:
+            return input_ids[:, :sequence_length]
+        with torch.inference_mode():
+            logits_RV = self._logits(input_ids, None, start_ids)[:, -1]
+            return run(
+                input_ids.long(),
+                logits_RV,
+                lambda tokens_R: self._logits(tokens_R[:, None], torch.tensor([self._positions.num_columns]), None)[
+                    :, -1
+                ],
+                sampling=sampling if self._generation is None else self._generation_sampling(),
+                sequence_length=sequence_length,
+                end_tokens=self._end_tokens(eos_token_override),
+                streamer=streamer,
+                stopping_criteria=stopping_criteria,
+                scores=scores,
+            )
+
+    def _end_tokens(self, override: int | Sequence[int] | None) -> list[int]:
+        own = self._generation.eos_token_id if self._generation is not None else None
+        found = next((one for one in (override, own, self.config.eos_token_id) if one is not None), [])
+        return [found] if isinstance(found, int) else list(found)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "n_positions": 2048,
+    "batch_size": 1,
+    "amp": "f32",
+    "tp_degree": 2,
+    "context_length_estimate": None,
+    "neuron_config": None,
+}
+_UNROLLED = ("unroll", "context_unroll", "init_n_active_tokens")
+"""How many layers a program of the vendor has; programs here have all."""
+
+
+def _position(cache_ids: torch.Tensor | None) -> int:
+    if cache_ids is None:
+        return 0
+    ids = torch.as_tensor(cache_ids)
+    if ids.ndim > 1:
+        raise ConfigError(
+            f"cache_ids has {ids.ndim} axes: positions for each row belong to continuous batching.",
+            hint="Pass the columns [tokens], with start_ids for padding on the left; or use generate_batch.",
+            option="cache_ids",
+            shape=list(ids.shape),
+        )
+    return int(ids.reshape(-1)[0])
+
+
+def _check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:
+    num_layers = config.get_text_config(decoder=True).num_hidden_layers
+    for name in ("unroll", "context_unroll"):
+        value = options.get(name)
+        if value is not None and (not isinstance(value, int) or value < 1 or num_layers % value):
+            raise ConfigError(
+                f"{name}={value!r} does not divide num_layers={num_layers}.",
+                hint=f"Pass a divisor of {num_layers}, or leave it out: programs here have all layers.",
+                option=name,
+                value=value,
+                num_layers=num_layers,
+            )
+
+
+def _with_positions(config: PretrainedConfig, n_positions: int | Sequence[int]) -> PretrainedConfig:
+    """The configuration with a limit of so many positions, where rotary embeddings have none of their own."""
+    length = n_positions if isinstance(n_positions, int) else max(n_positions)
+    rope = getattr(config, "rope_parameters", None)
+    is_plain = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
+    if not is_plain or length <= getattr(config, "max_position_embeddings", length):
+        return config
+    changed = copy.deepcopy(config)
+    changed.max_position_embeddings = length
+    return changed
+
+
+def _length(options: dict[str, Any], config: PretrainedConfig, is_named: bool) -> Any:
+    """`n_positions`; the default is at most the model's own limit."""
+    if is_named:
+        return options["n_positions"]
+    text = config.get_text_config(decoder=True)
+    limits = [limit for name in LIMITS if isinstance(limit := getattr(text, name, None), int)]
+    return min([options["n_positions"], *limits])

@@ -1,0 +1,184 @@
+"""Translate options of `transformers_neuronx` to those of an export here.
+
+Each option has an effect, has none on a simulated core (one INFO line names those that were passed), or is refused with
+the alternative. It does not know models: it gets their configuration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base import env
+from ..base.core import Choice
+from ..errors import ConfigError, invalid_choice
+from ..hardware import INSTANCES, legal_core_counts, resolve_instance
+from .config import KVCacheQuantizationConfig, NeuronConfig, QuantizationConfig
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+"""Values of `amp`."""
+_KV_DTYPES = {"s8": "int8", "f8e4m3fn": "fp8"}
+_FAMILIES = ("inf2", "trn1", "trn2")
+"""Families that `transformers_neuronx` runs on."""
+
+WITHOUT_EFFECT = (
+    *("attention_layout", "collectives_layout", "cache_layout", "group_query_attention"),
+    *("sequence_parallel_norm_threshold", "bf16_rms_norm", "on_device_embedding", "all_reduce_dtype", "fuse_qkv"),
+    *("qkv_tiling", "weight_tiling", "mlp_in_weight_tiling_permute_order", "mlp_out_weight_tiling_permute_order"),
+    *("shard_over_sequence", "attn_output_transposed", "fused_rmsnorm_qkv", "fused_rmsnorm_mlp"),
+    *("mlp_out_weight_transpose", "fuse_mlp", "compilation_worker_count", "duplicate_q_weight_sos"),
+)
+"""Fields of `NeuronConfig` about the layout of memory and of kernels: results do not depend on them, and the compiler
+here chooses for itself."""
+
+_REFUSED = {
+    "sparse_attn": "Use a checkpoint whose own layers have a sliding window; they are compiled so.",
+    "continuous_batching": "Use NeuronModelForCausalLM(continuous_batching=True).generate_batch, or `neuron serve`.",
+    "output_all_logits": "Call speculative_forward, or NeuronModelForCausalLM with logits_to_keep=0.",
+    "is_eagle_target": "Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.",
+    "is_eagle_draft": "Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.",
+    "has_pre_attention_norm": "It belongs to EAGLE drafts; see NeuronModelForCausalLM.generate(assistant_model=...).",
+}
+"""Fields that change results in a way that these classes do not have, with the alternative."""
+
+
+def without_effect(config: NeuronConfig) -> list[str]:
+    """Return the options that were changed and do nothing; raise an error for those that are refused."""
+    defaults = NeuronConfig()
+    changed = [
+        field.name
+        for field in dataclasses.fields(config)
+        if getattr(config, field.name) != getattr(defaults, field.name)
+    ]
+    for name in changed:
+        if name in _REFUSED:
+            value = getattr(config, name)
+            raise ConfigError(
+                f"NeuronConfig({name}={value!r}) is not supported.", hint=_REFUSED[name], option=name, value=str(value)
+            )
+    return [name for name in changed if name in WITHOUT_EFFECT]
+
+
+def export_options(
+    *,
+    amp: str | None,
+    batch_size: int | Sequence[int],
+    n_positions: int | Sequence[int],
+    context_length_estimate: int | Sequence[int] | None,
+    tp_degree: int,
+    neuron_config: NeuronConfig,
+) -> dict[str, Any]:
+    """Return the keywords of `NeuronModelForCausalLM.from_pretrained`."""
+    if unused := without_effect(neuron_config):
+        logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
+    length = n_positions if isinstance(n_positions, int) else max(n_positions)
+    dtype, _, weights = (amp or "f32").partition("-")
+    if dtype not in DTYPES:
+        raise invalid_choice("amp", amp, tuple(DTYPES))
+    options: dict[str, Any] = {
+        "batch_size": batch_size if isinstance(batch_size, int) else max(batch_size),
+        "sequence_length": length,
+        "torch_dtype": DTYPES[dtype],
+        "tensor_parallel_size": tp_degree,
+        "sequence_parallel": neuron_config.sequence_parallel_norm and tp_degree > 1,
+    }
+    if not isinstance(n_positions, int):
+        options["decode_buckets"] = tuple(sorted(set(n_positions)))
+    if context_length_estimate:
+        options["prefill_buckets"] = context_sizes(context_length_estimate, length)
+    if weights and not weights.startswith("u8"):
+        raise invalid_choice("amp", amp, tuple(DTYPES))
+    quant = neuron_config.quant or (QuantizationConfig() if weights else None)
+    instance = choose_instance(tp_degree)
+    logger.info("instance_type: %s", instance)
+    return {
+        **{name: value for name, value in options.items() if value is not False},
+        "instance_type": instance.value,
+        **_weights(quant),
+        **_cache(neuron_config.kv_cache_quant),
+    }
+
+
+def context_sizes(estimate: int | Sequence[int], length: int) -> tuple[int, ...]:
+    """Return the buckets of prompts.
+
+    >>> context_sizes([256, 64], 512)
+    (64, 256)
+    """
+    sizes = (estimate,) if isinstance(estimate, int) else tuple(sorted(set(estimate)))
+    if max(sizes) > length:
+        raise ConfigError(
+            f"context_length_estimate={max(sizes)} is more than n_positions={length}.",
+            hint=f"Pass at most {length}.",
+            option="context_length_estimate",
+            value=max(sizes),
+            n_positions=length,
+        )
+    return sizes
+
+
+def choose_instance(tp_degree: int) -> Choice[str]:
+    """Choose the instance for so many cores: the one that the environment names, or the smallest that has them."""
+    if not isinstance(tp_degree, int) or isinstance(tp_degree, bool) or tp_degree < 1:
+        raise ConfigError(
+            f"tp_degree={tp_degree!r} is not a number of cores.",
+            hint="Pass a whole number, at least 1.",
+            option="tp_degree",
+            value=tp_degree,
+        )
+    named = resolve_instance()
+    if env.instance_type() is not None or tp_degree in legal_core_counts(named.value).counts:
+        return Choice(value=named.value.name, reason=named.reason)
+    found = [
+        spec
+        for spec in sorted(INSTANCES.values(), key=lambda spec: (_rank(spec.family), spec.num_logical_cores()))
+        if spec.family in _FAMILIES and tp_degree in legal_core_counts(spec).counts
+    ]
+    if not found:
+        counts = sorted({n for spec in INSTANCES.values() if spec.family in _FAMILIES for n in _counts(spec)})
+        raise ConfigError(
+            f"tp_degree={tp_degree} is not possible on any instance of {', '.join(_FAMILIES)}.",
+            hint=f"Use one of {', '.join(map(str, counts))}.",
+            option="tp_degree",
+            value=tp_degree,
+            legal=counts,
+        )
+    return Choice(value=found[0].name, reason=f"the smallest instance on which {tp_degree} cores can work together")
+
+
+def _rank(family: str) -> int:
+    return _FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES)
+
+
+def _counts(spec: Any) -> tuple[int, ...]:
+    return legal_core_counts(spec).counts
+
+
+def _weights(quant: QuantizationConfig | None) -> Mapping[str, Any]:
+    """Quantization of weights."""
+    if quant is None:
+        return {}
+    skipped = list(quant.no_quantize_list)
+    if not quant.quantize_attn:
+        skipped += ["q_proj", "k_proj", "v_proj", "o_proj"]
+    options: dict[str, Any] = {"quantization": "int8" if quant.quant_dtype == "s8" else "fp8"}
+    return options | ({"modules_to_not_convert": tuple(skipped)} if skipped else {})
+
+
+def _cache(quant: KVCacheQuantizationConfig | None) -> Mapping[str, Any]:
+    """Quantization of keys and values."""
+    if quant is None:
+        return {}
+    if quant.quant_dtype not in _KV_DTYPES:
+        raise ConfigError(
+            f"KVCacheQuantizationConfig(quant_dtype={quant.quant_dtype!r}) is not supported: a cache has "
+            "the dtype of amp, or 8 bits.",
+            hint=f"Use {' or '.join(_KV_DTYPES)}, or amp={quant.quant_dtype!r} without kv_cache_quant.",
+            option="kv_cache_quant",
+            value=quant.quant_dtype,
+        )
+    return {"kv_cache_dtype": _KV_DTYPES[quant.quant_dtype]}

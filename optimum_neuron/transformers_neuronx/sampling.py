@@ -1,0 +1,140 @@
+"""The loop of `sample`: filters in the documented order, draws from torch's generator, end tokens, streamers.
+
+Each step divides by the temperature, keeps `top_k`, then `top_p` of the rest, and draws. It does not know models: it
+gets a function from tokens to the next logits.
+
+Shape legend: R rows, C columns, K tokens that are left, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from transformers import NoRepeatNGramLogitsProcessor
+
+from ..errors import ConfigError
+
+Next = Callable[[torch.Tensor], torch.Tensor]
+"""From the newest tokens [R] to the next logits [R, V]."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Sampling:
+    """How tokens are drawn. A list of `top_k`, `top_p`, or `temperature` has a value for each row."""
+
+    top_k: int | Sequence[int] = 50
+    top_p: float | Sequence[float] = 1.0
+    temperature: float | Sequence[float] = 1.0
+    top_p_min_tokens: int = 1
+    do_sample: bool = True
+    no_repeat_ngram_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for temperature in _each(self.temperature):
+            if not isinstance(temperature, float) or not temperature > 0:
+                raise _refused("temperature", temperature, "a number above 0, such as 0.7")
+        for top_p in _each(self.top_p):
+            if not 0 < top_p <= 1:
+                raise _refused("top_p", top_p, "a number above 0, at most 1")
+        for top_k in _each(self.top_k):
+            if not isinstance(top_k, int) or top_k < 1:
+                raise _refused("top_k", top_k, "a whole number, at least 1")
+
+    def draw(self, ids_RC: torch.Tensor, logits_RV: torch.Tensor) -> torch.Tensor:
+        """Return the next tokens [R] after sequences."""
+        scores_RV = logits_RV.float()
+        if self.no_repeat_ngram_size:
+            scores_RV = NoRepeatNGramLogitsProcessor(self.no_repeat_ngram_size)(ids_RC, scores_RV)
+        if not self.do_sample or self.top_k == 1:
+            return scores_RV.argmax(-1)
+        probabilities_RK, tokens_RK = self.filtered(scores_RV)
+        drawn_R1 = torch.multinomial(probabilities_RK, 1)
+        return tokens_RK.gather(1, drawn_R1)[:, 0]
+
+    def filtered(self, logits_RV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the probabilities of the tokens that the filters leave, the likeliest first, and these tokens."""
+        num_rows, num_tokens = logits_RV.shape
+        scaled_RV = logits_RV / _column(self.temperature, num_rows)
+        limit_R1 = _column(self.top_k, num_rows).clamp(max=num_tokens)
+        values_RK, tokens_RK = scaled_RV.topk(int(limit_R1.max()), dim=-1)
+        rank_K = torch.arange(values_RK.shape[1])
+        values_RK = values_RK.masked_fill(rank_K >= limit_R1, -torch.inf)
+        probabilities_RK = values_RK.softmax(-1)
+        before_RK = probabilities_RK.cumsum(-1) - probabilities_RK
+        is_left = (before_RK < _column(self.top_p, num_rows)) | (rank_K < self.top_p_min_tokens)
+        probabilities_RK = probabilities_RK.masked_fill(~is_left, 0.0)
+        return probabilities_RK / probabilities_RK.sum(-1, keepdim=True), tokens_RK
+
+
+def _each(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _column(value: Any, num_rows: int) -> torch.Tensor:
+    """A setting as [R, 1], or [1, 1] if all rows share it."""
+    values = _each(value)
+    if len(values) not in (1, num_rows):
+        message = f"There are {len(values)} settings for {num_rows} rows."
+        raise ConfigError(message, hint=f"Pass one value, or {num_rows}.", num_settings=len(values), num_rows=num_rows)
+    return torch.tensor(values)[:, None]
+
+
+def _refused(name: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError(f"{name}={value!r} is not {expected}.", hint=f"Pass {expected}.", option=name, value=value)
+
+
+def run(
+    ids_RC: torch.Tensor,
+    logits_RV: torch.Tensor,
+    following: Next,
+    *,
+    sampling: Sampling,
+    sequence_length: int,
+    end_tokens: Sequence[int],
+    streamer: Any = None,
+    stopping_criteria: Any = None,
+    scores: list[torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """Return prompts with their answers [R, at most `sequence_length`].
+
+    Args:
+        ids_RC: the prompts.
+        logits_RV: logits after the prompts.
+        following: adds tokens and returns the next logits.
+        sampling: how tokens are drawn.
+        sequence_length: tokens of the longest result, prompt included.
+        end_tokens: tokens that end a row; a row that has ended is filled with the first of them.
+        streamer: gets the tokens [R, 1] of each step, or the whole sequences if it has `response_with_prefix`.
+        stopping_criteria: called with the sequences and the logits; True ends all rows.
+        scores: list that gets the logits of each step.
+    """
+    ends = torch.tensor(list(end_tokens), dtype=torch.long)
+    has_ended_R = torch.zeros(len(ids_RC), dtype=torch.bool)
+    while ids_RC.shape[1] < sequence_length:
+        tokens_R = sampling.draw(ids_RC, logits_RV)
+        if scores is not None:
+            scores.append(logits_RV)
+        if len(ends):
+            tokens_R = torch.where(has_ended_R, ends[0], tokens_R)
+            has_ended_R |= torch.isin(tokens_R, ends)
+        ids_RC = torch.cat([ids_RC, tokens_R[:, None]], 1)
+        if streamer is not None:
+            whole = getattr(streamer, "response_with_prefix", False)
+            streamer.put(ids_RC if whole else tokens_R[:, None])
+        if bool(has_ended_R.all()) or ids_RC.shape[1] >= sequence_length:
+            break
+        if stopping_criteria is not None and _is_stopped(stopping_criteria, ids_RC, logits_RV):
+            break
+        logits_RV = following(tokens_R)
+    if streamer is not None:
+        streamer.end()
+    return ids_RC
+
+
+def _is_stopped(criteria: Any, ids_RC: torch.Tensor, logits_RV: torch.Tensor) -> bool:
+    """Whether criteria end all rows: a list of them, or one call."""
+    calls = criteria if isinstance(criteria, (list, tuple)) else [criteria]
+    return any(bool(torch.as_tensor(call(ids_RC, logits_RV)).all()) for call in calls)
