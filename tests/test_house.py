@@ -16,7 +16,7 @@ ORDER = (
     ("optimum_neuron",),
     ("tools",),
     ("cli",),
-    ("demo", "serving", "trainer"),
+    ("demo", "serving", "trainer", "transformers_neuronx"),
     ("xla",),
     ("device", "distributed", "pipelines", "tracing"),
     ("modeling", "profiling"),

@@ -28,6 +28,7 @@ from .families import (
 from .model import NeuronModelBase as NeuronModelBase
 from .speculation import (
     DefaultTokenAcceptor as DefaultTokenAcceptor,
+    FusedSpeculativeDecoder as FusedSpeculativeDecoder,
     GreedyTokenAcceptor as GreedyTokenAcceptor,
     SpeculativeGenerator as SpeculativeGenerator,
 )

@@ -19,6 +19,7 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
     """A model that `to_neuron` has compiled, as transformers calls it."""
 
     main_input_name = "input_ids"
+    _supports_sdpa = _supports_flash_attn = True
 
     def __init__(self, config: PretrainedConfig, model: NeuronModelBase) -> None:
         super().__init__(config)

@@ -68,7 +68,7 @@ def read_module(checkpoint: str | Path, config: PretrainedConfig) -> PreTrainedM
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors of a folder of single ones."""
-    names = read_object(folder / INDEX, WeightsError)
+    names = read_object(folder / INDEX)
     tensors: dict[str, torch.Tensor] = {}
     for key, name in names.items():
         path = folder / Path(str(name)).name

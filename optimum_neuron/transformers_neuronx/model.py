@@ -125,6 +125,11 @@ class NeuronModelBase:
         """Place the model on cores."""
         self.compile()
 
+    @property
+    def num_cached(self) -> int:
+        """Columns that are in the cache."""
+        return self._positions.num_columns
+
     def is_compiled(self) -> bool:
         """Return whether the model can be called."""
         return self._model is not None
@@ -195,7 +200,7 @@ class NeuronModelBase:
         """Compile `speculative_forward` for up to so many tokens; call it before `to_neuron`."""
         lengths = [speculation_length] if isinstance(speculation_length, int) else list(speculation_length)
         self._before_compile("enable_speculative_decoder")
-        self._options |= {"speculation": True, "extend_length": max(lengths)}
+        self._options |= {"speculation": True, "extend_length": max(lengths) + 1}  # the newest token too
 
     def enable_window_context_decoder(self, window_context_length: int, unroll: int | None = None) -> None:
         """Read prompts in windows of so many tokens; call it before `to_neuron`."""
@@ -237,7 +242,7 @@ class NeuronModelBase:
         Raises:
             ShapeError: the columns are not in the cache, or there is no room for them.
         """
-        logits_RV = self._logits(input_ids, cache_ids, start_ids)[:, -1]
+        logits_RV = self.logits(input_ids, cache_ids, start_ids)[:, -1]
         if self._generation is None:
             return logits_RV
         return self._generation_sampling().draw(input_ids, logits_RV)[:, None]
@@ -253,17 +258,18 @@ class NeuronModelBase:
     ) -> torch.Tensor:
         """Add several tokens, and return the logits [tokens, vocabulary, batch] after each of them."""
         length = speculation_length or input_ids.shape[1]
-        return self._logits(input_ids, cache_ids, start_ids, length).permute(1, 2, 0)
+        return self.logits(input_ids, cache_ids, start_ids, length).permute(1, 2, 0)
 
-    def _logits(
+    def logits(
         self,
-        ids_RC: torch.Tensor,
-        cache_ids: torch.Tensor | None,
-        start_ids: torch.Tensor | None,
+        input_ids: torch.Tensor,
+        cache_ids: torch.Tensor | None = None,
+        start_ids: torch.Tensor | None = None,
         num_logits: int = 1,
     ) -> torch.Tensor:
+        """Add tokens, and return the logits [batch, columns, vocabulary] after the last `num_logits` of them."""
         self.compiled  # noqa: B018
-        logits = self._positions(ids_RC.long(), _position(cache_ids), start_ids, num_logits).float()
+        logits = self._positions(input_ids.long(), _position(cache_ids), start_ids, num_logits).float()
         if self.neuron_config.log_softmax_scores:
             logits = logits.log_softmax(-1)
         return logits.to(getattr(torch, self.neuron_config.cast_logits_dtype)).float()
@@ -304,22 +310,23 @@ class NeuronModelBase:
         if input_ids.shape[1] >= sequence_length:
             return input_ids[:, :sequence_length]
         with torch.inference_mode():
-            logits_RV = self._logits(input_ids, None, start_ids)[:, -1]
+            logits_RV = self.logits(input_ids, None, start_ids)[:, -1]
             return run(
                 input_ids.long(),
                 logits_RV,
-                lambda tokens_R: self._logits(tokens_R[:, None], torch.tensor([self._positions.num_columns]), None)[
+                lambda tokens_R: self.logits(tokens_R[:, None], torch.tensor([self._positions.num_columns]), None)[
                     :, -1
                 ],
                 sampling=sampling if self._generation is None else self._generation_sampling(),
                 sequence_length=sequence_length,
-                end_tokens=self._end_tokens(eos_token_override),
+                end_tokens=self.end_tokens(eos_token_override),
                 streamer=streamer,
                 stopping_criteria=stopping_criteria,
                 scores=scores,
             )
 
-    def _end_tokens(self, override: int | Sequence[int] | None) -> list[int]:
+    def end_tokens(self, override: int | Sequence[int] | None = None) -> list[int]:
+        """Return the tokens that end a sequence: those of a call, of the generation configuration, or of the model."""
         own = self._generation.eos_token_id if self._generation is not None else None
         found = next((one for one in (override, own, self.config.eos_token_id) if one is not None), [])
         return [found] if isinstance(found, int) else list(found)

@@ -16,6 +16,7 @@ import torch
 
 from ..errors import ShapeError
 from ..modeling import NeuronModelForCausalLM
+from ..upstream.cache_argument import CACHE
 
 
 class Positions:
@@ -72,11 +73,11 @@ class Positions:
         output = self._model(
             ids_RC,
             attention_mask=self._mask_RC,
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=num_logits,
+            **{CACHE: self._cache},
         )
-        self._cache = output.past_key_values
+        self._cache = output[CACHE]
         return output.logits
 
     def _require_room(self, num_columns: int) -> None:

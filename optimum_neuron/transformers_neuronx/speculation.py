@@ -94,9 +94,9 @@ class SpeculativeGenerator:
                 hint="Call sample for each prompt.",
                 num_rows=len(input_ids),
             )
-        ends = self.target._end_tokens(eos_token_id)
-        self.draft.forward(input_ids, None, start_ids)
-        logits_V = self.target.forward(input_ids, None, start_ids)[0]
+        ends = self.target.end_tokens(eos_token_id)
+        self.draft.logits(input_ids, None, start_ids)
+        logits_V = self.target.logits(input_ids, None, start_ids)[0, -1]
         newest = self._first(logits_V)
         ids = torch.cat([input_ids.long(), newest[None]], 1)
         if streamer is not None:
@@ -125,20 +125,72 @@ class SpeculativeGenerator:
         """Propose, check, and return the new tokens; the newest of `ids` is in no cache yet."""
         column, proposals, draft_logits = ids_1C.shape[1] - 1, [ids_1C[0, -1:]], []
         # A draft may be behind by the last accepted proposal, which it never read.
-        behind = min(column, self.draft._positions.num_columns)
+        behind = min(column, self.draft.num_cached)
         for number in range(num_tokens):
             position = column + number
             first = behind if number == 0 else position
             known = torch.cat([ids_1C[0, :-1], *proposals])[first : position + 1]
-            logits_V = self.draft.forward(known[None], torch.arange(first, position + 1))[0]
+            logits_V = self.draft.logits(known[None], torch.arange(first, position + 1))[0, -1]
             draft_logits.append(logits_V)
             proposals.append(self._first(logits_V))
         tokens_K = torch.cat(proposals[1:])
         checked = torch.cat(proposals)[: self._room(column)]
-        logits = self.target.speculative_forward(
-            checked[None], torch.arange(column, column + len(checked)), None, len(checked)
-        )
-        return self.acceptor(tokens_K[: len(checked) - 1], torch.stack(draft_logits), logits[:, :, 0])
+        columns = torch.arange(column, column + len(checked))
+        logits_KV = self.target.logits(checked[None], columns, num_logits=len(checked))[0]
+        return self.acceptor(tokens_K[: len(checked) - 1], torch.stack(draft_logits), logits_KV)
 
     def _room(self, column: int) -> int:
         return self.target.compiled.sequence_length - column
+
+
+class FusedSpeculativeDecoder(SpeculativeGenerator):
+    """Draft and target that `to_neuron` compiles together; tokens are those that the target would pick.
+
+    Args:
+        draft: the model that proposes; it is not compiled yet.
+        target: the model that checks; it is not compiled yet. Its `on_device_generation` says whether tokens are drawn.
+        k: tokens of a check.
+        pad_token_id: fills nothing here: there is one sequence.
+        eos_token_id: token that ends the answer; None: that of the target's configuration.
+    """
+
+    def __init__(
+        self,
+        draft: NeuronModelBase,
+        target: NeuronModelBase,
+        k: int = 2,
+        pad_token_id: int = 0,
+        eos_token_id: int | None = None,
+    ) -> None:
+        generation = target.neuron_config.on_device_generation
+        draws = generation is not None and generation.do_sample
+        super().__init__(draft, target, k, DefaultTokenAcceptor() if draws else GreedyTokenAcceptor())
+        self.pad_token_id, self.eos_token_id = pad_token_id, eos_token_id
+
+    def to_neuron(self) -> None:
+        """Compile both models."""
+        self.target.enable_speculative_decoder(self.k)
+        self.draft.to_neuron()
+        self.target.to_neuron()
+
+    def sample(  # type: ignore[override]  # the vendor's order of arguments
+        self,
+        input_ids: torch.Tensor,
+        start_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        sequence_length: int | None = None,
+        streamer: Any = None,
+    ) -> torch.Tensor:
+        """Return the prompt with its answer [1, at most `sequence_length`].
+
+        Args:
+            input_ids: one prompt [1, columns].
+            start_ids: number of padding tokens on the left.
+            attention_mask: the same as a mask [1, columns].
+            sequence_length: tokens of the result, prompt included; None: the compiled length.
+            streamer: gets the tokens of each check by `put`, and `end`.
+        """
+        if attention_mask is not None and start_ids is None:
+            start_ids = attention_mask.long().argmax(1)
+        length = sequence_length or self.target.compiled.sequence_length
+        return super().sample(input_ids, length, start_ids, self.eos_token_id, streamer)

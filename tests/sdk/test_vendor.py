@@ -34,6 +34,7 @@ def test_importing_is_light(modules):
         ("torch-neuronx", "torch_neuronx"),
         ("neuronx-cc", "neuronxcc"),
         ("nki", "nki"),
+        ("transformers-neuronx", "transformers_neuronx"),
     ],
 )
 def test_sdk_refuses_next_to_vendor_distribution(distribution, package, tmp_path, monkeypatch):

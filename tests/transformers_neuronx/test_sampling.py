@@ -1,0 +1,251 @@
+"""The classes of `transformers_neuronx` against transformers: greedy tokens, logits at positions, padding, beams."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError, WeightsError
+from optimum_neuron.transformers_neuronx import (
+    GenerationConfig,
+    GPT2ForSampling,
+    GreedyTokenAcceptor,
+    HuggingFaceGenerationModelAdapter,
+    LlamaForSampling,
+    NeuronAutoModelForCausalLM,
+    NeuronConfig,
+    QuantizationConfig,
+    SparseAttnConfig,
+    SpeculativeGenerator,
+    save_pretrained_split,
+)
+from optimum_neuron.transformers_neuronx.sampling import Sampling
+from tests import tiny
+from tests.raising import raises
+
+OPTIONS = {"batch_size": 2, "n_positions": [48], "context_length_estimate": 16, "tp_degree": 1, "amp": "f32"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiles():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEURON_CC_FLAGS", "-O1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return tiny.save_tiny(tmp_path_factory.mktemp("llama"), "llama", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint):
+    return AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    model = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS)
+    model.enable_speculative_decoder(3)
+    model.to_neuron()
+    yield model
+    model.compiled.close()
+
+
+def prompts(num_rows, num_columns, seed=0):
+    return torch.randint(3, tiny.VOCABULARY, (num_rows, num_columns), generator=torch.Generator().manual_seed(seed))
+
+
+def continued(reference, ids, length, **options):
+    """Greedy tokens of transformers, padded with the end token as `sample` does."""
+    options = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 2, **options}
+    return reference.generate(ids, max_length=length, **options)
+
+
+def test_the_likeliest_of_one_is_greedy(model, reference):
+    ids = prompts(2, 9)
+    actual = model.sample(ids, 24, top_k=1)
+    assert actual.dtype == torch.int64 and torch.equal(actual, continued(reference, ids, 24))
+
+
+def test_padding_on_the_left_is_told_by_start_ids(model, reference):
+    ids = prompts(2, 9)
+    ids[1, :4] = 0
+    alone = continued(reference, ids[1:, 4:], 30)
+    assert model.sample(ids, 34, start_ids=torch.tensor([0, 4]), top_k=1)[1, 4 : 4 + alone.shape[1]].tolist() == (
+        alone[0].tolist()
+    )
+
+
+def test_logits_at_positions_are_those_of_the_whole_sequence(model, reference):
+    ids = prompts(2, 14)
+    with torch.no_grad():
+        expected = reference(ids).logits
+    torch.testing.assert_close(model(ids[:, :8]), expected[:, 7], atol=1e-4, rtol=1e-4)
+    for column in (8, 9, 10):
+        actual = model(ids[:, column : column + 1], torch.tensor([column]))
+        torch.testing.assert_close(actual, expected[:, column], atol=1e-4, rtol=1e-4)
+    several = model.speculative_forward(ids[:, 11:], torch.arange(11, 14))  # [tokens, vocabulary, batch]
+    torch.testing.assert_close(several.permute(2, 0, 1), expected[:, 11:], atol=1e-4, rtol=1e-4)
+    again = model(ids[:, 9:10], torch.tensor([9]))  # takes the newest tokens back
+    torch.testing.assert_close(again, expected[:, 9], atol=1e-4, rtol=1e-4)
+    model.reorder_cache([1, 1])
+    actual = model(ids[[1, 1], 10:11], torch.tensor([10]))
+    torch.testing.assert_close(actual, expected[[1, 1], 10], atol=1e-4, rtol=1e-4)
+
+
+def test_draws_have_the_probabilities_of_the_filters():
+    logits = torch.randn(40, generator=torch.Generator().manual_seed(0)) * 2
+    values, tokens = (logits / 2.0).topk(5)
+    probabilities = values.softmax(-1)
+    num_left = int(((probabilities.cumsum(-1) - probabilities) < 0.7).sum())
+    expected = 2000 * probabilities[:num_left] / probabilities[:num_left].sum()
+    torch.manual_seed(0)
+    drawn = Sampling(top_k=5, top_p=0.7, temperature=2.0).draw(torch.zeros(2000, 0), logits.expand(2000, -1))
+    counts = torch.stack([(drawn == token).sum() for token in tokens])
+    assert 1 < num_left < 5 and counts.sum() == 2000 and counts[num_left:].sum() == 0
+    # Chi-squared with at most 3 degrees of freedom: 17 is at a probability of 0.0007.
+    assert float(((counts[:num_left] - expected) ** 2 / expected).sum()) < 17
+
+
+def test_rows_have_settings_of_their_own():
+    logits = torch.tensor([[0.0, 3.0, 2.9, 2.8]] * 2)
+    _, tokens = (sampling := Sampling(top_k=[1, 3], temperature=[1.0, 5.0])).filtered(logits)
+    probabilities, _ = sampling.filtered(logits)
+    assert (probabilities > 0).sum(-1).tolist() == [1, 3] and tokens[0, 0] == 1
+    with raises(ConfigError, num_rows=2):
+        Sampling(top_k=[1, 2, 3]).filtered(logits)
+
+
+def test_streamer_and_stopping_criteria(model):
+    class Streamer:
+        def __init__(self):
+            self.parts, self.has_ended = [], False
+
+        def put(self, tokens):
+            self.parts.append(tokens)
+
+        def end(self):
+            self.has_ended = True
+
+    ids, streamer = prompts(2, 5), Streamer()
+    seen = []
+    result = model.sample(
+        ids,
+        30,
+        top_k=1,
+        streamer=streamer,
+        stopping_criteria_list=[lambda ids, scores: seen.append(1) or len(seen) == 4],
+    )
+    assert result.shape == (2, 9) and streamer.has_ended
+    assert torch.equal(torch.cat(streamer.parts, 1), result[:, 5:])
+
+
+def test_adapter_generates_as_transformers(model, reference, checkpoint):
+    adapter = HuggingFaceGenerationModelAdapter(reference.config, model)
+    ids, mask = prompts(2, 7), torch.ones(2, 7, dtype=torch.long)
+    ids[0, :3], mask[0, :3] = 0, 0
+    for options in ({"do_sample": False}, {"num_beams": 2, "do_sample": False}):
+        shared = {"attention_mask": mask, "max_length": 13, "pad_token_id": 0, **options}
+        assert torch.equal(adapter.generate(ids, **shared), reference.generate(ids, **shared))
+
+
+def test_speculation_gives_the_tokens_of_the_target(model, reference, tmp_path):
+    small = tiny.save_tiny(tmp_path / "draft", "llama", num_hidden_layers=1, seed=1)
+    draft = NeuronAutoModelForCausalLM.from_pretrained(small, **{**OPTIONS, "batch_size": 1})
+    draft.to_neuron()
+    ids = prompts(1, 6)
+    tokens = SpeculativeGenerator(draft, model, 3, GreedyTokenAcceptor()).sample(ids, 18)
+    assert torch.equal(tokens, continued(reference, ids, 18))
+    drawn = SpeculativeGenerator(draft, model, 3).sample(ids, 12, eos_token_id=-1)
+    assert drawn.shape == (1, 12)
+    draft.compiled.close()
+
+
+def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path):
+    save_pretrained_split(reference, tmp_path / "split")
+    split = LlamaForSampling.from_pretrained(tmp_path / "split", **OPTIONS)
+    split.to_neuron()
+    ids = prompts(2, 5)
+    assert torch.equal(split.sample(ids, 10, top_k=1), model.sample(ids, 10, top_k=1))
+    split.save(tmp_path / "compiled")
+    split.compiled.close()
+    loaded = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS)
+    loaded.load(tmp_path / "compiled")
+    loaded.to_neuron()
+    assert torch.equal(loaded.sample(ids, 10, top_k=1), model.sample(ids, 10, top_k=1))
+    loaded.compiled.close()
+    other = LlamaForSampling.from_pretrained(checkpoint, **{**OPTIONS, "batch_size": 3})
+    other.load(tmp_path / "compiled")
+    with raises(ConfigError, folder=str(tmp_path / "compiled")):
+        other.to_neuron()
+    wider = LlamaForSampling.from_pretrained(
+        tiny.save_tiny(tmp_path / "wider", "llama", num_hidden_layers=1), **OPTIONS
+    )
+    wider.load(tmp_path / "compiled")
+    with raises(ArtifactError, folder=str(tmp_path / "compiled")):
+        wider.to_neuron()
+    next((tmp_path / "split" / "pytorch_model.bin").glob("p3.*")).unlink()
+    with raises(WeightsError, folder=str(tmp_path / "split" / "pytorch_model.bin")):
+        LlamaForSampling.from_pretrained(tmp_path / "split", **OPTIONS).to_neuron()
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        model.save(tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        loaded.load(tmp_path / "nothing")
+
+
+def test_device_picks_tokens(checkpoint, reference):
+    config = NeuronConfig(on_device_generation=GenerationConfig(do_sample=False), on_device_embedding=True)
+    model = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS, neuron_config=config)
+    model.to_neuron()
+    ids = prompts(2, 9)
+    with torch.no_grad():
+        expected = reference(ids).logits[:, -1].argmax(-1)
+    assert model(ids)[:, 0].tolist() == expected.tolist()
+    assert torch.equal(model.sample(ids, 18), continued(reference, ids, 18))
+    with raises(ConfigError, option="dynamic"):
+        model.update_generation_config(GenerationConfig(do_sample=True))
+    model.compiled.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"tp_degree": 0}, {"option": "tp_degree"}),
+        ({"tp_degree": 7}, {"option": "tp_degree"}),
+        ({"amp": "f64"}, {"option": "amp"}),
+        ({"context_length_estimate": 64}, {"option": "context_length_estimate"}),
+        ({"unroll": 2}, {"option": "unroll"}),
+        ({"neuron_config": NeuronConfig(sparse_attn=SparseAttnConfig())}, {"option": "sparse_attn"}),
+        ({"batch": 2}, {"options": ["batch"]}),
+    ],
+    ids=["no core", "7 cores", "dtype", "long context", "unroll", "sparse", "unknown"],
+)
+def test_wrong_options_are_refused_before_a_compile(checkpoint, wrong, error):
+    with raises(ConfigError, **error):
+        LlamaForSampling.from_pretrained(checkpoint, **{**OPTIONS, **wrong})
+
+
+def test_wrong_uses_are_refused(checkpoint, model):
+    with raises(ModelError, model_type="llama"):
+        GPT2ForSampling.from_pretrained(checkpoint)
+    ids = prompts(2, 9)
+    with raises(ConfigError, model="LlamaForSampling"):
+        LlamaForSampling.from_pretrained(checkpoint, **OPTIONS).sample(ids, 20)
+    with raises(ConfigError, option="sequence_length"):
+        model.sample(ids, 49)
+    with raises(ConfigError, option="temperature"):
+        model.sample(ids, 20, temperature=0.0)
+    with raises(ConfigError, option="top_p"):
+        model.sample(ids, 20, top_p=1.5)
+    with raises(ShapeError, start_ids=[0, 9]):
+        model.sample(ids, 20, start_ids=torch.tensor([0, 9]))
+    model.reset()
+    with raises(ShapeError, position=5):
+        model(ids[:, :1], torch.tensor([5]))
+    with raises(ConfigError, option="cache_ids"):
+        model(ids, torch.arange(9).expand(2, 9))
+    with raises(ConfigError, option="quant_dtype"):
+        QuantizationConfig(quant_dtype="s4")
+    with raises(ConfigError, options=["quantize"]):
+        NeuronConfig(quantize=True)
