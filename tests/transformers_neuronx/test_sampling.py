@@ -215,7 +215,7 @@ def test_device_picks_tokens(checkpoint, reference):
         ({"tp_degree": 7}, {"option": "tp_degree"}),
         ({"amp": "f64"}, {"option": "amp"}),
         ({"context_length_estimate": 64}, {"option": "context_length_estimate"}),
-        ({"unroll": 2}, {"option": "unroll"}),
+        ({"unroll": 3}, {"option": "unroll"}),
         ({"neuron_config": NeuronConfig(sparse_attn=SparseAttnConfig())}, {"option": "sparse_attn"}),
         ({"batch": 2}, {"options": ["batch"]}),
     ],
