@@ -1,7 +1,7 @@
 """`generate` of transformers over a model of this package: greedy, sampling, beams, with padding on the left.
 
 adapter = HuggingFaceGenerationModelAdapter(config, model)
-adapter.generate(**tokenizer(texts, return_tensors="pt", padding=True), max_length=128)
+adapter.generate(input_ids, attention_mask=attention_mask, max_length=128)
 """
 
 from __future__ import annotations
