@@ -69,9 +69,9 @@ table(
         "Allgather": "_c10d_functional.all_gather_into_tensor _c10d_functional.all_gather_into_tensor_coalesced "
         "neuron.all_gather xla.all_gather xla.all_gather_coalesced",
         "Allreduce": "_c10d_functional.all_reduce _c10d_functional.all_reduce_coalesced neuron.all_reduce "
-        "xla.all_reduce xla.all_reduce_",
+        "xla.all_reduce",
         "Allgather Slice": "_c10d_functional.all_to_all_single _c10d_functional.broadcast xla.all_to_all "
-        "xla.broadcast_ xla.collective_permute",
+        "xla.broadcast xla.collective_permute",
         "Allreduce Slice": "_c10d_functional.reduce_scatter_tensor _c10d_functional.reduce_scatter_tensor_coalesced "
         "neuron.reduce_scatter xla.reduce_scatter xla.reduce_scatter_coalesced",
         "": "neuron.send xla.send xla.recv",
