@@ -207,3 +207,75 @@ def test_integers_divide_to_floats(divisor):
     positions = np.arange(1024).reshape(128, 8)
     np.testing.assert_array_equal(rows, positions // 7)
     np.testing.assert_array_equal(columns, np.floor(positions.astype(np.float32) * np.float32(0.3)))
+
+
+@pytest.mark.parametrize("command", ["reset_reduce", "load_reduce"])
+@pytest.mark.parametrize(("op", "running"), [(nl.add, np.add), (nl.max, np.maximum), (np.multiply, np.multiply)])
+def test_running_reductions(op, running, command):
+    @jit
+    def kernel(x, start):
+        out, tile = output(x.shape), nl.ndarray((nl.par_dim(32), 16), dtype=nl.float32, buffer=nl.sbuf)
+        commands = (
+            {"imm1": nl.load(start), "reduce_cmd": nisa.reduce_cmd.load_reduce} if command == "load_reduce" else {}
+        )
+        nisa.tensor_scalar_cumulative(src=nl.load(x), dst=tile, op0=nl.multiply, op1=op, imm0=0.5, **commands)
+        nl.store(out, tile)
+        return out
+
+    x, start = normal(32, 16), normal(32, 1)
+    first = {"reset_reduce": x[:, :1] * 0.5, "load_reduce": running(x[:, :1] * 0.5, start)}[command]
+    expected = running.accumulate(np.concatenate([first, x[:, 1:] * 0.5], 1), axis=1)
+    np.testing.assert_allclose(kernel(x, start), expected, rtol=1e-5)
+
+
+def test_elements_are_assigned_at_every_partition():
+    @jit
+    def kernel(x):
+        out, tile = output((8, 4)), nl.zeros((nl.par_dim(8), 4), dtype=nl.float32)
+        rows = nl.load(x)
+        for row in nl.static_range(8):
+            tile[row, 1] = row * 5
+            tile[row : row + 1, 2:4] = rows[7 - row : 8 - row, 0:2] if row % 4 == 3 else 1.0
+        nl.store(out, tile)
+        return out
+
+    x = normal(8, 4)
+    expected = np.stack([np.zeros(8), np.arange(8) * 5, np.ones(8), np.ones(8)], 1)
+    expected[[3, 7], 2:] = x[[4, 0], :2]
+    np.testing.assert_allclose(kernel(x), expected, rtol=1e-6)
+
+
+def test_predicates_are_booleans_too():
+    @jit
+    def kernel(x):
+        out, tile = output(x.shape), nl.load(x)
+        nisa.tensor_copy_predicated(src=0.0, dst=tile, predicate=nl.less(tile, 0.5))
+        nl.store(out, tile)
+        return out
+
+    x = normal(16, 8)
+    np.testing.assert_array_equal(kernel(x), np.where(x < 0.5, 0, x))
+
+
+def test_masks_that_python_joins_are_refused():
+    @jit
+    def kernel(x):
+        rows, columns = nl.mgrid[0:8, 0:4]
+        return nl.load(x[rows, columns], mask=(rows < 4 and columns < 2))
+
+    with pytest.raises(KernelError) as excinfo:
+        kernel(normal(8, 4))
+    assert excinfo.value.details["rule"] == "mask"
+
+
+def test_matrices_of_many_rows_are_transposed_and_arguments_may_be_missing():
+    @jit
+    def kernel(x, scale=None):
+        out = output(x.shape[::-1])
+        tile = nl.load_transpose2d(x)
+        nl.store(out, nl.multiply(tile, 2.0) if scale else tile)
+        return out
+
+    x = normal(300, 64)
+    np.testing.assert_array_equal(kernel(x), x.T)
+    np.testing.assert_array_equal(kernel(x, normal(1, 1)), 2 * x.T)

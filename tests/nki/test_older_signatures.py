@@ -52,6 +52,7 @@ ISA = {
     "tensor_reduce": "op data axis * mask=None dtype=None negate=False keepdims=False",
     "tensor_scalar": "data op0 operand0 reverse0=False op1=None operand1=None reverse1=False * dtype=None mask=None "
     "engine=unknown",
+    "tensor_scalar_cumulative": "* src dst op0 op1 imm0 imm1=None reduce_cmd=reset_reduce mask=None",
     "tensor_scalar_reduce": "* data op0 operand0 reduce_op reduce_res reverse0=False dtype=None mask=None",
     "tensor_tensor": "data1 data2 op * dtype=None mask=None engine=unknown",
     "tensor_tensor_scan": "data0 data1 initial op0 op1 reverse0=False reverse1=False * dtype=None mask=None",

@@ -21,6 +21,7 @@ from .base import (
     checked as checked,
     execute as execute,
     recorded as recorded,
+    starts_where_engines_reach as starts_where_engines_reach,
 )
 from .collective import (
     HBM as HBM,

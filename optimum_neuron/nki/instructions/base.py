@@ -296,11 +296,23 @@ def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:
         )
 
 
-def _check_start(opcode: str, name: str, tile: NkiTensor) -> None:
+def _start(tile: NkiTensor) -> tuple[int, tuple[int, ...]]:
+    """Return the first partition of a tile, and where so many partitions may start."""
     per_partition = tile.storage.base.numel() // max(1, tile.storage.shape[0])
-    start, count = tile.offset // max(1, per_partition), tile.num_partitions
+    count = tile.num_partitions
     legal = (0,) if count > 64 else (0, 64) if count > 32 else (0, 32, 64, 96)
-    if start % MAX_PARTITIONS not in legal:
+    return tile.offset // max(1, per_partition), legal
+
+
+def starts_where_engines_reach(tile: NkiTensor) -> bool:
+    """Return whether engines reach a tile, because it is in HBM or its partitions start at a legal one."""
+    start, legal = _start(tile)
+    return tile.buffer.is_hbm or start % MAX_PARTITIONS in legal
+
+
+def _check_start(opcode: str, name: str, tile: NkiTensor) -> None:
+    if not starts_where_engines_reach(tile):
+        (start, legal), count = _start(tile), tile.num_partitions
         refuse(
             f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot.",
             hint=f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "

@@ -169,7 +169,7 @@ class SelectReduce(Instruction):
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, on_true=self.on_true, predicate=self.predicate, dst=self.dst)
         rules.not_both_in_psum(self.OPCODE, on_true=self.on_true, predicate=self.predicate)
-        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"int8", "uint8", "int16", "uint16"})
+        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"bool", "int8", "uint8", "int16", "uint16"})
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("maximum",))
 
     def run(self, core: Core) -> None:

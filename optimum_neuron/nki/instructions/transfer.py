@@ -263,7 +263,7 @@ class TensorCopyPredicated(Instruction):
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, predicate=self.predicate, dst=self.dst)
-        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"uint8", "uint16", "uint32"})
+        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"bool", "uint8", "uint16", "uint32"})
         rules.not_both_in_psum(self.OPCODE, src=self.src, predicate=self.predicate)
         if isinstance(self.src, NkiTensor):
             rules.same_size(self.OPCODE, src=self.src, dst=self.dst)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,9 +33,15 @@ def store(dst: NkiTensor, value: Any) -> None:
 
 
 def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """Copy a matrix from HBM to SBUF, transposed."""
-    source = load(src, dtype)
-    return transpose(source)
+    """Copy a matrix from HBM to SBUF, transposed: 128 rows at a time."""
+    rows, columns = src.shape
+    result = ndarray((columns, rows), src.dtype if dtype is None else dtype)
+    for first in range(0, rows, 128):
+        part = load(src[first : builtins.min(first + 128, rows)], dtype)
+        moved = ndarray((columns, part.num_partitions), part.dtype, Buffer.psum)
+        ins.nc_transpose(moved, part, ins.Engine.tensor)
+        ins.tensor_copy(result[:, first : first + part.num_partitions], moved)
+    return result
 
 
 def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:

@@ -82,6 +82,8 @@ def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
     """Copy a matrix from HBM to SBUF, transposed."""
     refuse_unknown("load_transpose2d", kwargs)
+    if mask is None:
+        return older(nl.load_transpose2d(resolved(src), dtype))
     return older(nl.transpose(load(src, mask=mask, dtype=dtype)))
 
 

@@ -51,6 +51,16 @@ class IndexTile(np.ndarray):
         """Return the values in all places of its grid."""
         return np.broadcast_to(np.asarray(self), self.grid or self.shape)
 
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            refuse(
+                "A mask of index tiles is joined with `and`, `or`, or `not`, or is a condition of Python.",
+                hint="Join masks with & and |, each comparison in parentheses.",
+                rule="mask",
+                shape=self.shape,
+            )
+        return bool(np.asarray(self).reshape(()))
+
     def __setitem__(self, key: Any, value: Any) -> None:
         refuse(
             "An index tile cannot be assigned to.",

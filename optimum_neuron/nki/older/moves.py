@@ -12,6 +12,7 @@ from ..core import refuse
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..tensor import NkiTensor
+from .adapters import ADAPTED
 from .creation import refuse_unknown
 from .indexing import IndexTile, Region
 from .results import (
@@ -31,6 +32,9 @@ from .tiles import OlderTensor, fresh, masked, nl, older, resolved
 FP32_MIN = float(np.finfo(np.float32).min)
 
 
+tensor_copy = ADAPTED["tensor_copy"]
+
+
 def transposed(data: Any, mask: Any, dtype: Any, engine: ins.Engine) -> OlderTensor:
     """Transpose what a mask leaves of a tile."""
     tile = resolved(data, mask)
@@ -44,15 +48,6 @@ def transposed(data: Any, mask: Any, dtype: Any, engine: ins.Engine) -> OlderTen
     if dtype is None or dtype == tile.dtype:
         return result
     return tensor_copy(result, dtype=dtype)
-
-
-def tensor_copy(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
-) -> OlderTensor:
-    """Copy a tile to SBUF."""
-    refuse_unknown("tensor_copy", kwargs)
-    tile = resolved(src, mask)
-    return like(src, dtype, mask, lambda dst: ins.tensor_copy(dst, tile, machine(engine)))
 
 
 def tensor_copy_dynamic_src(
@@ -90,6 +85,26 @@ def tensor_copy_predicated(
     if dtype is not None and isinstance(source, NkiTensor) and dtype != source.dtype:
         source = tensor_copy(src, mask=mask, dtype=dtype)
     ins.tensor_copy_predicated(target, source, resolved(chosen, mask), reverse_pred)
+
+
+def tensor_scalar_cumulative(
+    *,
+    src: Any,
+    dst: Any,
+    op0: Any,
+    op1: Any,
+    imm0: Any,
+    imm1: Any = None,
+    reduce_cmd: Any = commands.reset_reduce,
+    mask: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Write the running `op1` of `src op0 imm0` along each partition to a tile."""
+    refuse_unknown("tensor_scalar_cumulative", kwargs)
+    target, tile = resolved(dst, mask), resolved(src, mask)
+    start = None if imm1 is None else vector(imm1, tile)
+    first, second = operator(op0, "op0"), operator(op1, "op1")
+    ins.tensor_scalar_cumulative(target, tile, first, second, vector(imm0, tile), start, machine(reduce_cmd))
 
 
 def memset(
@@ -137,32 +152,6 @@ def affine_select(
         ins.tensor_copy_predicated(dst, source, predicate)
 
     return like(on_true_tile, dtype, mask, write)
-
-
-def range_select(
-    *,
-    on_true_tile: Any,
-    comp_op0: Any,
-    comp_op1: Any,
-    bound0: Any,
-    bound1: Any,
-    reduce_cmd: Any = commands.idle,
-    reduce_res: Any = None,
-    reduce_op: Any = np.amax,
-    range_start: Any = 0,
-    on_false_value: float = FP32_MIN,
-    mask: Any = None,
-    dtype: Any = None,
-    **kwargs: Any,
-) -> OlderTensor:
-    """Take elements whose place lies between two bounds, and the lowest number elsewhere."""
-    refuse_unknown("range_select", kwargs)
-    tile = resolved(on_true_tile, mask)
-    arguments = (
-        *(operator(comp_op0, "comp_op0"), operator(comp_op1, "comp_op1"), vector(bound0, tile), vector(bound1, tile)),
-        *(machine(reduce_cmd), place(reduce_res), operator(reduce_op, "reduce_op"), int(range_start), on_false_value),
-    )
-    return like(on_true_tile, dtype, mask, lambda dst: ins.range_select(dst, tile, *arguments))
 
 
 def select_reduce(
@@ -235,13 +224,6 @@ def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = 
     return result if dtype is None or dtype == tile.dtype else tensor_copy(result, dtype=dtype)
 
 
-def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
-    """Replace elements by 0 with a probability, a number or a vector."""
-    refuse_unknown("dropout", kwargs)
-    tile = resolved(data, mask)
-    return like(data, dtype, mask, lambda dst: ins.dropout(dst, tile, vector(prob, tile)))
-
-
 def local_gather(
     src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *, mask: Any = None
 ) -> OlderTensor:
@@ -253,30 +235,6 @@ def local_gather(
     return result
 
 
-def max8(*, src: Any, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
-    """Return the 8 largest elements of each partition."""
-    refuse_unknown("max8", kwargs)
-    tile = resolved(src, mask)
-    return new_tile((tile.num_partitions, 8), dtype or tile.dtype, None, lambda dst: ins.max8(dst, tile))
-
-
-def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
-    """Return where each of 8 values is in its partition."""
-    refuse_unknown("nc_find_index8", kwargs)
-    tile, wanted = resolved(data, mask), resolved(vals)
-    kind = "uint32" if dtype is None else dtype
-    return new_tile((tile.num_partitions, 8), kind, None, lambda dst: ins.nc_find_index8(dst, tile, wanted))
-
-
-def nc_match_replace8(
-    *, data: Any, vals: Any, imm: float, dst_idx: Any = None, mask: Any = None, dtype: Any = None, **kwargs: Any
-) -> OlderTensor:
-    """Replace the first element that equals each of 8 values by a number."""
-    refuse_unknown("nc_match_replace8", kwargs)
-    tile, wanted, found = resolved(data, mask), resolved(vals), place(dst_idx)
-    return like(data, dtype, mask, lambda dst: ins.nc_match_replace8(dst, tile, wanted, imm, found))
-
-
 def nc_stream_shuffle(
     src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
 ) -> None:
@@ -286,15 +244,6 @@ def nc_stream_shuffle(
     if dtype is not None and dtype != source.dtype:
         source = tensor_copy(older(source), dtype=dtype)
     ins.nc_stream_shuffle(target, source, [int(number) for number in shuffle_mask])
-
-
-def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> OlderTensor:
-    """Return where the segment of each element begins and ends."""
-    tile = resolved(segment_ids)
-    kind = tile.dtype if dtype is None else dtype
-    return new_tile(
-        (tile.num_partitions, 2, tile.elements_per_partition), kind, None, lambda dst: ins.sequence_bounds(dst, tile)
-    )
 
 
 def builtin_custom_op(
@@ -318,8 +267,8 @@ def builtin_custom_op(
 MOVES = {
     function.__name__: function
     for function in (
-        *(affine_select, builtin_custom_op, dma_copy, dma_transpose, dropout, iota, local_gather, max8, memset),
-        *(nc_find_index8, nc_match_replace8, nc_stream_shuffle, range_select, select_reduce, sequence_bounds),
-        *(tensor_copy, tensor_copy_dynamic_dst, tensor_copy_dynamic_src, tensor_copy_predicated),
+        *(affine_select, builtin_custom_op, dma_copy, dma_transpose, iota, local_gather, memset, nc_stream_shuffle),
+        *(select_reduce, tensor_copy_dynamic_dst, tensor_copy_dynamic_src, tensor_copy_predicated),
+        tensor_scalar_cumulative,
     )
 }

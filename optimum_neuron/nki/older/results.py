@@ -44,7 +44,7 @@ class oob_mode(enum.IntEnum):  # noqa: N801
 class reduce_cmd(enum.IntEnum):  # noqa: N801
     """What an instruction does with its engine's accumulators."""
 
-    idle, reset, reduce, reset_reduce = 0, 1, 2, 3
+    idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
 
 
 def machine(member: enum.Enum | None) -> Any:

@@ -35,7 +35,9 @@ class Arithmetic:
     """Arrays and numbers of NumPy leave an operator to the tile."""
 
     def __bool__(self) -> bool:
-        refuse_value(*NO_TRUTH)
+        if getattr(self, "buffer", Buffer.sbuf).is_on_chip:
+            refuse_value(*NO_TRUTH)
+        return True  # a tensor in HBM, which a kernel may be given or not
 
     def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
         """Repeat dimensions of size 1, without copying."""
@@ -273,13 +275,14 @@ def masked(tile: OlderTensor, region: Region) -> OlderTensor:
 
 
 def copy_to(dst: NkiTensor, value: Any) -> None:
-    """Copy a tile or a number, with the instruction that reaches both memories."""
+    """Copy a tile or a number, with an engine, or by DMA where that alone reaches both memories or their partitions."""
     if not isinstance(value, NkiTensor):
-        ins.memset(dst, value)
-    elif dst.buffer.is_hbm or value.buffer.is_hbm:
-        ins.dma_copy(dst, value)
-    else:
-        ins.tensor_copy(dst, value)
+        if ins.starts_where_engines_reach(dst):
+            ins.memset(dst, value)
+            return
+        value = nl.full(dst.shape, value, dst.dtype, Buffer.hbm)
+    reached = all(tile.buffer.is_on_chip and ins.starts_where_engines_reach(tile) for tile in (dst, value))
+    (ins.tensor_copy if reached else ins.dma_copy)(dst, value)
 
 
 def assign(dst: NkiTensor, value: Any) -> None:

@@ -1,0 +1,147 @@
+"""Instructions of the older API that are those of `nki.isa`, with their result as a new tile: one row for each.
+
+A row has the published signature. The name of a parameter says what it is: an operator, a tile, a vector or number for
+each partition, a tile that the instruction writes too, or an enumeration's member.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import instructions as ins
+from ..language import promoted
+from ..memory import Buffer
+from ..tensor import NkiTensor
+from .creation import refuse_unknown
+from .indexing import Region
+from .results import engine, machine, new_tile, operator, place, reduce_cmd, vector
+from .tiles import OlderTensor, nl, resolved
+
+FP32_MIN = float(np.finfo(np.float32).min)
+_OPERATORS = frozenset({"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1"})
+_VECTORS = frozenset({"bias", "scale", "operand0", "operand1", "initial", "bound0", "bound1", "prob"})
+_PLACES = frozenset({"reduce_res", "dst_idx"})
+_DEFAULTS = {
+    **{"None": None, "False": False, "0": 0, "1.0": 1.0, "lowest": FP32_MIN, "max": np.amax},
+    **{"unknown": engine.unknown, "idle": reduce_cmd.idle},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """How an instruction of the older API calls one of `nki.isa`."""
+
+    parameters: str
+    """Signature: names with defaults; the first tile is the one whose shape the result has."""
+    tiles: tuple[str, ...]
+    """Parameters that are tiles, the main one first."""
+    shape: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
+    """Sizes of the result from those of the main tile; None for the same."""
+    dtype: str | None = None
+    """Dtype of the result; None for that of the main tile."""
+
+
+ROWS = {
+    "activation": Row(
+        "op data * bias=None scale=1.0 reduce_op=None reduce_res=None reduce_cmd=idle mask=None dtype=None", ("data",)
+    ),
+    "activation_reduce": Row("op data * reduce_op reduce_res bias=None scale=1.0 mask=None dtype=None", ("data",)),
+    "bn_aggr": Row("data * mask=None dtype=None", ("data",), lambda sizes: (sizes[0], 2)),
+    "bn_stats": Row("data * mask=None dtype=None", ("data",), lambda sizes: (sizes[0], 6)),
+    "dropout": Row("data prob * mask=None dtype=None", ("data",)),
+    "max8": Row("* src mask=None dtype=None", ("src",), lambda sizes: (sizes[0], 8)),
+    "nc_find_index8": Row("* data vals mask=None dtype=None", ("data",), lambda sizes: (sizes[0], 8), dtype="uint32"),
+    "nc_match_replace8": Row("* data vals imm dst_idx=None mask=None dtype=None", ("data",)),
+    "range_select": Row(
+        "* on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd=idle reduce_res=None reduce_op=max range_start=0 "
+        "on_false_value=lowest mask=None dtype=None",
+        ("on_true_tile",),
+    ),
+    "reciprocal": Row("data * dtype=None mask=None", ("data",)),
+    "scalar_tensor_tensor": Row(
+        "* data op0 operand0 op1 operand1 reverse0=False reverse1=False dtype=None mask=None", ("data", "operand1")
+    ),
+    "sequence_bounds": Row(
+        "* segment_ids dtype=None", ("segment_ids",), lambda sizes: (sizes[0], 2, math.prod(sizes[1:]))
+    ),
+    "tensor_copy": Row("src * mask=None dtype=None engine=unknown", ("src",)),
+    "tensor_scalar": Row(
+        "data op0 operand0 reverse0=False op1=None operand1=None reverse1=False * dtype=None mask=None engine=unknown",
+        ("data",),
+    ),
+    "tensor_scalar_reduce": Row(
+        "* data op0 operand0 reduce_op reduce_res reverse0=False dtype=None mask=None", ("data",)
+    ),
+    "tensor_tensor": Row("data1 data2 op * dtype=None mask=None engine=unknown", ("data1", "data2")),
+    "tensor_tensor_scan": Row(
+        "data0 data1 initial op0 op1 reverse0=False reverse1=False * dtype=None mask=None", ("data0", "data1")
+    ),
+}
+_WITHOUT_OPTIONS = frozenset({"sequence_bounds"})
+
+
+def signature_of(parameters: str, *, takes_options: bool) -> inspect.Signature:
+    """Return a signature that is written as names and defaults; those after * are given by name."""
+    kind, found = inspect.Parameter.POSITIONAL_OR_KEYWORD, []
+    for word in parameters.split():
+        name, _, default = word.partition("=")
+        if name == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        found.append(inspect.Parameter(name, kind, default=_DEFAULTS[default] if default else inspect.Parameter.empty))
+    rest = [inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)] if takes_options else []
+    return inspect.Signature([*found, *rest])
+
+
+def adapted(name: str, row: Row) -> Callable[..., OlderTensor]:
+    """Return the function of a row."""
+    signature = signature_of(row.parameters, takes_options=name not in _WITHOUT_OPTIONS)
+    instruction = ins.FUNCTIONS[name]
+
+    def function(*args: Any, **kwargs: Any) -> OlderTensor:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        refuse_unknown(name, given.pop("kwargs", {}))
+        mask, dtype = given.pop("mask", None), given.pop("dtype")
+        whole = given[row.tiles[0]]
+        tiles = {tile: resolved(given[tile], mask) for tile in row.tiles}
+        main = tiles[row.tiles[0]]
+        operands = {key: tiles[key] if key in tiles else _operand(key, value, main) for key, value in given.items()}
+        if len(tiles) == 2 and all(tile.buffer is Buffer.psum for tile in tiles.values()):
+            operands[row.tiles[1]] = nl.copy(tiles[row.tiles[1]])
+        kind = dtype or row.dtype or promoted(*tiles.values())
+        sizes, region = tuple(whole.shape), Region.of(mask, tuple(whole.shape))
+        if row.shape is not None:
+            sizes = row.shape(sizes)
+        has_rows = row.shape is not None
+        return new_tile(sizes, kind, region, lambda dst: instruction(dst=dst, **operands), rows_only=has_rows)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = instruction.__doc__
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def _operand(name: str, value: Any, main: NkiTensor) -> Any:
+    if value is None:
+        return None
+    if name in _OPERATORS:
+        return operator(value, name)
+    if name in _VECTORS:
+        return vector(value, main)
+    if name in _PLACES:
+        return place(value)
+    if name in ("engine", "reduce_cmd"):
+        return machine(value)
+    return resolved(value) if hasattr(value, "buffer") else value
+
+
+ADAPTED = {name: adapted(name, row) for name, row in ROWS.items()}
+"""Functions by name."""
