@@ -12,7 +12,8 @@ COPY LICENSE README.md pyproject.toml ./
 COPY optimum ./optimum
 COPY optimum_neuron ./optimum_neuron
 COPY sdk ./sdk
-RUN pip install --no-cache-dir ".[checkpoints,training,vision]" ./sdk
+COPY sdk_xla ./sdk_xla
+RUN pip install --no-cache-dir ".[checkpoints,training,vision]" ./sdk ./sdk_xla
 
 RUN useradd --create-home neuron
 USER neuron

@@ -229,6 +229,18 @@ def always_all_reduces(environ: Mapping[str, str] = os.environ) -> bool:
     return switch("XLA_ALWAYS_ALLREDUCE", environ, default=False)
 
 
+def xla(environ: Mapping[str, str] = os.environ) -> bool | None:
+    """Return whether libraries see `torch_xla`; None: only after the user's script has imported it."""
+    if environ.get("OPTIMUM_NEURON_XLA"):
+        return switch("OPTIMUM_NEURON_XLA", environ, default=False)
+    return True if environ.get("PJRT_DEVICE") == "NEURON" else None
+
+
+def variable(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return a variable that a user's script asks for by its name."""
+    return environ.get(name)
+
+
 def numerics(environ: Mapping[str, str] = os.environ) -> str | None:
     """Arithmetic of the torch device: "reference", "emulated", or None."""
     return choice("OPTIMUM_NEURON_NUMERICS", ("reference", "emulated"), environ)

@@ -104,6 +104,11 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_NUMERICS": Variable(
         "arithmetic of the torch device: reference (the host's) or emulated (the chip's)"
     ),
+    "OPTIMUM_NEURON_XLA": Variable(
+        "1 lets transformers and accelerate see torch_xla, and train on XLA; 0 hides it from scripts too (default: "
+        "scripts may import it, and libraries see it after them)"
+    ),
+    "PJRT_DEVICE": Variable("NEURON is the same as OPTIMUM_NEURON_XLA=1"),
     "RANK": Variable("number of this process among all of a launch, which torchrun sets"),
     "SM_ON_*": Variable(
         "argument of neuron serve, for example SM_ON_BATCH_SIZE=4, as in Optimum Neuron's container; the command line "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from . import device, metrics
+from . import closures, device, metrics
 
 _execution_allowed = True
 
@@ -19,6 +19,7 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
     """
     device.enable()
     metrics.increment_counter("MarkStep")
+    closures.run_step_closures()
 
 
 def execution_allowed() -> bool:

@@ -1,4 +1,4 @@
-"""Wheels of both distributions, built from the files that the Dockerfile copies, and an environment with both.
+"""Wheels of all distributions, built from the files that the Dockerfile copies, and an environment with them.
 
 Nothing is downloaded: setuptools of this environment builds, and everything else that the wheels need is found through
 one more line on the path. That line comes after the wheels, and a `.pth` of a `.pth` is not read, so an editable
@@ -41,7 +41,7 @@ def finished(words: Sequence[str | Path], folder: Path, **environment: str) -> s
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Installed:
-    """A virtual environment with both wheels."""
+    """A virtual environment with all wheels."""
 
     python: Path
     """Its interpreter."""
@@ -66,18 +66,19 @@ def wheels(tmp_path_factory):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)
     built = source / "wheels"
-    finished([*PIP, "wheel", "--no-deps", "-w", built, ".", "./sdk", "--no-index", "--no-build-isolation"], source)
+    offline = ["--no-deps", "--no-index", "--no-build-isolation"]
+    finished([*PIP, "wheel", *offline, "-w", built, ".", "./sdk", "./sdk_xla"], source)
     return {path.name.split("-")[0]: path for path in built.glob("*.whl")}
 
 
 @pytest.fixture(scope="session")
 def venv_folder(wheels, tmp_path_factory):
-    """Both wheels in a separate environment, by name and out of a folder, as from an index."""
+    """All wheels in a separate environment, by name and out of a folder, as from an index."""
     folder = tmp_path_factory.mktemp("installed")
     finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)
     python = folder / "venv" / "bin" / "python"
     where = ["--no-index", "--find-links", wheels["optimum_neuron_sim"].parent]
-    names = ["optimum-neuron-sim", "optimum-neuron-sim-sdk"]
+    names = ["optimum-neuron-sim", "optimum-neuron-sim-sdk", "optimum-neuron-sim-xla"]
     finished([*PIP, "--python", python, "install", "--no-deps", *where, *names], folder)
     site = finished([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
     (Path(site) / "packages_of_the_developer.pth").write_text(sysconfig.get_path("purelib") + "\n")

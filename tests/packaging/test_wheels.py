@@ -17,8 +17,11 @@ PARTS = {
         "sdk/",
         ("neuronxcc/", "nki/", "optimum/commands/neuron/", "optimum/exporters/", "optimum/neuron/", "torch_neuronx/"),
     ),
+    "optimum_neuron_sim_xla": ("sdk_xla/", ("optimum_neuron_sim_xla/",)),
 }
 """Distribution: folder of its project, and folders that it installs."""
+START = "optimum_neuron_sim_xla.pth"
+"""What Python runs at its start, so that `torch_xla` is found by those who may import it."""
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -27,7 +30,8 @@ def test_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
     with zipfile.ZipFile(wheels[name]) as wheel:
         held = {file for file in wheel.namelist() if ".dist-info/" not in file}
     actual = {file.removeprefix(project) for file in files() if file.startswith(project)}
-    assert held == {file for file in actual if file.startswith(folders)}
+    assert held - {START} == {file for file in actual if file.startswith(folders)}
+    assert (START in held) == (name == "optimum_neuron_sim_xla")
 
 
 def test_data_and_sources_are_among_them(wheels):
@@ -53,6 +57,17 @@ print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, mo
 """
     files = json.loads(venv_folder.run(venv_folder.python, "-c", code))
     assert [file for file in files.values() if not Path(file).is_relative_to(venv_folder.home)] == []
+
+
+def test_torch_xla_is_hidden_from_libraries_until_a_script_imports_it(venv_folder):
+    code = """
+import importlib.util
+library = "seen = importlib.util.find_spec('torch_xla')"
+exec(compile(library, "/x/site-packages/acme/__init__.py", "exec"))
+import torch_xla
+print(seen, torch_xla.__version__)
+"""
+    assert venv_folder.run(venv_folder.python, "-c", code).split() == ["None", "2.9.0"]
 
 
 def test_optimum_cli_has_commands(venv_folder):

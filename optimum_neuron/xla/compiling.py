@@ -1,0 +1,64 @@
+"""Regions that are one graph: `torch_xla.compile`, `torch_xla.step`, and the mode without lazy graphs.
+
+@compile(full_graph=True)
+def step(inputs): ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from . import graphs
+
+
+def compile(
+    f: Callable[..., Any] | None = None,
+    full_graph: bool = False,
+    name: str | None = None,
+    max_different_graphs: int | None = None,
+    custom_compile_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make each call of a function one graph; without a function, a context manager that is a decorator too.
+
+    Operators that wait are a graph of their own, named `<name>_clear_pending`.
+
+    Args:
+        f: function or module.
+        full_graph: raise an error where a value is read on the host within.
+        name: name of the graph in reports; None: that of the function.
+        max_different_graphs: raise an error when calls have made more different graphs.
+        custom_compile_options: flags of XLA, which have no effect.
+
+    Raises:
+        RuntimeError: at a call, a value is read with `full_graph`, or there are more graphs than allowed.
+    """
+    if custom_compile_options:
+        set_custom_compile_options(custom_compile_options)
+    name = name if name is not None or f is None else getattr(f, "__name__", None) or str(f)
+    region = graphs.Region(name, full_graph=full_graph, max_different_graphs=max_different_graphs)
+
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        with region:
+            yield
+
+    return entered() if f is None else entered()(f)
+
+
+def step() -> contextlib.AbstractContextManager[None]:
+    """Return a context manager whose block is one graph."""
+    return compile()
+
+
+def set_custom_compile_options(options: Mapping[str, Any]) -> None:
+    """Warn that flags of XLA have no effect.
+
+    Args:
+        options: names and values; empty: none.
+    """
+    if options:
+        names = ", ".join(sorted(options))
+        warnings.warn(f"Flags of XLA have no effect: {names}. Set NEURON_CC_FLAGS.", UserWarning, stacklevel=3)

@@ -1,0 +1,110 @@
+"""Checkpoints whose tensors are on the CPU: `xm.save`, `xser.save`, and `xser.load`.
+
+`save_tensors("model.pt")` writes one file for each tensor, so none needs all of a model in memory:
+
+    model.pt                       the data, with a reference in place of each tensor
+    model.pt.tensors/tensor_0.pt   one tensor, as `torch.save` writes it
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from ..errors import ArtifactError
+from .nested import ToXlaTensorArena, is_xla_tensor, to_cpu
+from .ordinals import is_master_ordinal
+
+
+class TensorReference:
+    """In the place of a tensor: the number of the file with it."""
+
+    def __init__(self, tid: int) -> None:
+        self.tid = tid
+
+
+# The name in files, by which torch_xla reads those of this package, and this package reads those of torch_xla.
+TensorReference.__module__ = "torch_xla.utils.serialization"
+
+
+def save(
+    data: Any, file_or_path: str | Path | IO[bytes], master_only: bool = True, global_master: bool = False
+) -> None:
+    """Save nested data with its tensors on the CPU, in the first process: `xm.save`.
+
+    Every process calls it, and none waits for another.
+
+    Args:
+        data: nested data.
+        file_or_path: as of `torch.save`.
+        master_only: write in the first process only; otherwise each process needs a file of its own.
+        global_master: first of all processes; False: of each machine.
+    """
+    if not master_only or is_master_ordinal(local=not global_master):
+        torch.save(to_cpu(data), file_or_path)
+
+
+def save_tensors(data: Any, path: str | Path, master_only: bool = True, global_master: bool = False) -> None:
+    """Save nested data with one file for each tensor of "xla": `xser.save`.
+
+    Args:
+        data: nested data.
+        path: file to write; the tensors are in a folder beside it.
+        master_only: write in the first process only.
+        global_master: first of all processes; False: of each machine.
+    """
+    if master_only and not is_master_ordinal(local=not global_master):
+        return
+    folder = Path(tensors_folder(str(path)))
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+    def write(tensors: list[torch.Tensor]) -> list[TensorReference]:
+        for number, tensor in enumerate(tensors):
+            torch.save(tensor.cpu(), tensor_file(str(folder), number))
+        return [TensorReference(number) for number in range(len(tensors))]
+
+    arena = ToXlaTensorArena(write, lambda value: type(value) is torch.Tensor and is_xla_tensor(value))
+    torch.save(arena.transform(data), path)
+
+
+def load_tensors(path: str | Path) -> Any:
+    """Load what `save_tensors` wrote, with tensors on the CPU: `xser.load`.
+
+    Code in the file is not run.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ArtifactError: the file has objects of other classes than tensors and plain data.
+    """
+    reference = (TensorReference, "torch_xla.utils.serialization.TensorReference")
+    try:
+        with torch.serialization.safe_globals([reference]):
+            data = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        hint = "Allow classes that you trust with `torch.serialization.add_safe_globals`."
+        message = f"{path} has objects that are not loaded without permission."
+        raise ArtifactError(message, hint=hint, path=str(path)) from error
+    folder = tensors_folder(str(path))
+
+    def read(references: list[TensorReference]) -> list[torch.Tensor]:
+        files = [tensor_file(folder, one.tid) for one in references]
+        return [torch.load(file, map_location="cpu", weights_only=True) for file in files]
+
+    return ToXlaTensorArena(read, lambda value: isinstance(value, TensorReference)).transform(data)
+
+
+def tensors_folder(path: str) -> str:
+    """Return the folder of the tensors of a file."""
+    return f"{path}.tensors"
+
+
+def tensor_file(path: str, tid: int) -> str:
+    """Return the file of a tensor in such a folder."""
+    return str(Path(path, f"tensor_{tid}.pt"))

@@ -1,0 +1,224 @@
+"""Which name of PyTorch/XLA is which object here: the table of a front door (`optimum_neuron/base/doors.py`)."""
+
+from __future__ import annotations
+
+from optimum_neuron.base.doors import ON_IMPORT, Missing, Names
+
+_XLA = "optimum_neuron.xla"
+
+
+def _of(module: str, *names: str, **renamed: str) -> dict[str, str]:
+    """Names of a module of `optimum_neuron.xla`, and torch_xla's names of others."""
+    both = {**dict.fromkeys(names), **renamed}
+    return {name: f"{_XLA}.{module}:{target or name}" for name, target in both.items()}
+
+
+def _here(*names: str) -> dict[str, str]:
+    """Names of `_values.py`: strings, and old names."""
+    return {name: f"optimum_neuron_sim_xla._values:{name}" for name in names}
+
+
+def _missing(alternative: str, *names: str) -> dict[str, str]:
+    return {name: Missing(alternative) for name in names}
+
+
+_PROCESSES = "Start one process for each core with `torchrun --nproc_per_node=N`: a tensor is on one device."
+_HLO = "Graphs are not HLO here. Call `torch_xla._XLAC._get_xla_tensors_text`, or export with `torch.export`."
+
+_SYNC = _of("graphs", "sync")
+_SEED = _of("random_state", "manual_seed")
+_LAUNCH = _of("spawning", "launch")
+_NESTED_WALKS = _of("nested", "DataWrapper", "for_each_instance", "for_each_instance_rewrite")
+_SYNCFREE = _of("syncfree", "Adam", "AdamW", "SGD")
+_METRICS = _of(
+    "metrics",
+    *("clear_all", "clear_counters", "clear_metrics", "counter_names", "counter_value", "executed_fallback_ops"),
+    *("metric_data", "metric_names", "metrics_report", "short_metrics_report"),
+)
+_ORDINALS = _of(
+    "ordinals",
+    *("addressable_device_count", "get_master_ip", "global_device_count", "global_ordinal", "host_index"),
+    *("local_device_count", "local_ordinal", "local_process_count", "world_size"),
+    addressable_runtime_device_count="addressable_device_count",
+    global_runtime_device_count="global_device_count",
+    process_count="world_size",
+    process_index="global_ordinal",
+)
+_COLLECTIVES = _of(
+    "collectives",
+    *("all_gather", "all_gather_bucketized", "all_reduce", "all_reduce_bucketized_gradients", "all_to_all"),
+    *("broadcast_master_param", "collective_broadcast", "collective_permute", "do_on_ordinals", "mesh_reduce"),
+    *("optimizer_step", "recv", "reduce_gradients", "reduce_scatter", "reduce_scatter_bucketized", "rendezvous"),
+    *("send", "xla_rendezvous"),
+)
+_SPMD = _missing(
+    _PROCESSES,
+    *("HybridMesh", "Mesh", "ShardingSpec", "ShardingType", "clear_sharding", "enable_manual_sharding"),
+    *("disable_manual_sharding", "get_1d_mesh", "get_global_mesh", "mark_sharding", "mark_sharding_with_gradients"),
+    *("set_global_mesh", "xla_patched_nn_linear_forward", "XLAShardedTensor", "XLAPatchedLinear"),
+    *("apply_backward_optimization_barrier", "apply_xla_patch_to_nn_linear", "auto_policy", "xla_distribute_module"),
+    *("xla_distribute_tensor", "wrap_if_sharded", "tile_sharding", "annotate_custom_sharding"),
+)
+_FSDP = _missing(
+    "Use `torch.distributed.fsdp.fully_shard` on device neuron, or `ZeroRedundancyOptimizer`.",
+    *("XlaFullyShardedDataParallel", "checkpoint_module", "consolidate_sharded_model_checkpoints"),
+    *("consolidate_sharded_state_dicts", "size_based_auto_wrap_policy", "transformer_auto_wrap_policy"),
+    *("always_wrap_policy", "lambda_auto_wrap_policy", "recursive_wrap"),
+)
+
+NAMES: Names = {
+    "torch_xla": {
+        ON_IMPORT: "optimum_neuron_sim_xla._values:begin",
+        **_SYNC,
+        **_SEED,
+        **_LAUNCH,
+        **_of("selection", "device", "device_count", "devices", "real_devices"),
+        **_of("compiling", "compile", "set_custom_compile_options", "step"),
+        **_here("__version__"),
+    },
+    "torch_xla._XLAC": {
+        **_of(
+            "internals",
+            _get_ir_debug="ir_debug",
+            _set_allow_execution="set_allow_execution",
+            _set_ir_debug="set_ir_debug",
+            _xla_get_cpu_tensors="cpu_tensors",
+            _xla_get_default_device="default_device",
+            _xla_get_tensor_id="tensor_id",
+            _xla_get_tensor_view_alias_id="tensor_id",
+            _xla_step_marker="step_marker",
+            _xla_sync_multi="sync_multi",
+            _xla_tensors_from_aten="tensors_from_aten",
+            _xla_warm_up_cache="warm_up_cache",
+        ),
+        **_of("graphs", _get_allow_execution="execution_allowed"),
+        **_of("mixed", _xla_optimization_barrier_="optimization_barrier_"),
+        **_of("random_state", _xla_get_rng_seed="get_rng_state", _xla_set_rng_seed="set_rng_state"),
+        **_of(
+            "selection",
+            _xla_device_kind="device_kind",
+            _xla_get_devices="real_devices",
+            _xla_memory_info="memory_info",
+            _xla_num_devices="device_count",
+            _xla_real_devices="real_devices",
+            _xla_wait_device_ops="wait_device_ops",
+        ),
+        **_of(
+            "metrics",
+            _clear_xla_counters="clear_counters",
+            _clear_xla_metrics="clear_metrics",
+            _get_executed_fallback_ops="executed_fallback_ops",
+            _xla_counter_names="counter_names",
+            _xla_counter_value="counter_value",
+            _xla_increment_counter="increment_counter",
+            _xla_metric_data="metric_data",
+            _xla_metric_names="metric_names",
+            _xla_metrics_report="metrics_report",
+        ),
+        **_missing(_HLO, "_get_xla_tensors_hlo"),
+    },
+    "torch_xla.amp": {
+        **_of("mixed", "GradScaler", "autocast"),
+        "autocast_mode": "torch_xla.amp.autocast_mode:",
+        "syncfree": "torch_xla.amp.syncfree:",
+    },
+    "torch_xla.amp.autocast_mode": _of("mixed", "autocast"),
+    "torch_xla.amp.syncfree": _SYNCFREE,
+    "torch_xla.amp.syncfree.adam": {"Adam": _SYNCFREE["Adam"]},
+    "torch_xla.amp.syncfree.adamw": {"AdamW": _SYNCFREE["AdamW"]},
+    "torch_xla.amp.syncfree.sgd": {"SGD": _SYNCFREE["SGD"]},
+    "torch_xla.core": {},
+    "torch_xla.core.functions": {
+        **_of("collective_functions", "SyncBatchNorm", "all_gather", "all_reduce"),
+        **_missing("Call `torch.matmul` and `xm.all_reduce`.", "distributed_mm"),
+    },
+    "torch_xla.core.xla_env_vars": _here(
+        *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "PJRT_DEVICE", "PJRT_LOCAL_PROCESS_COUNT", "PJRT_LOCAL_PROCESS_RANK"),
+        *("PJRT_SELECT_DEFAULT_DEVICE", "RANK", "WORLD_SIZE"),
+    ),
+    "torch_xla.core.xla_model": {
+        **_COLLECTIVES,
+        **_here("REDUCE_AND", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_MUL", "REDUCE_OR", "REDUCE_SUM"),
+        **_here("get_local_ordinal", "get_ordinal", "mark_step", "xla_device", "xrt_world_size"),
+        **_of("closures", "add_step_closure", _run_step_closures="run_step_closures"),
+        **_of("internals", "unlazy"),
+        **_of("mixed", "optimization_barrier_"),
+        **_of("nested", "ToXlaTensorArena", "check_view_sharing", "is_xla_tensor", "send_cpu_data_to_device"),
+        **_of("nested", _maybe_convert_to_cpu="to_cpu"),
+        **_of("ordinals", "is_master_ordinal", "master_print"),
+        **_of("random_state", "fork_rng", "get_rng_state", "set_rng_state"),
+        **_of(
+            "selection",
+            "set_replication",
+            "wait_device_ops",
+            get_memory_info="memory_info",
+            get_xla_supported_devices="supported_devices",
+            xla_device_hw="device_hardware",
+            xla_device_kind="device_kind",
+            xla_real_devices="real_devices",
+            xla_replication_devices="replication_devices",
+        ),
+        **_of("serialization", "save"),
+        **_of("utilities", "RateTracker"),
+        **_missing(_HLO, "get_stablehlo", "get_stablehlo_bytecode"),
+    },
+    "torch_xla.debug": {},
+    "torch_xla.debug.metrics": _METRICS,
+    "torch_xla.debug.profiler": _of(
+        "profiler",
+        *("StepTrace", "Trace", "start_server", "start_trace", "stop_trace", "trace", "trace_detached", "trace_me"),
+        get_tracer_marked_step="marked_step",
+        set_tracer_marked_step="set_marked_step",
+    ),
+    "torch_xla.distributed": {},
+    "torch_xla.distributed.fsdp": _FSDP,
+    "torch_xla.distributed.fsdp.consolidate_sharded_ckpts": _FSDP,
+    "torch_xla.distributed.fsdp.utils": _FSDP,
+    "torch_xla.distributed.fsdp.wrap": _FSDP,
+    "torch_xla.distributed.parallel_loader": _of(
+        "parallel_loader", "MpDeviceLoader", "ParallelLoader", "PerDeviceLoader"
+    ),
+    "torch_xla.distributed.spmd": _SPMD,
+    "torch_xla.distributed.spmd.xla_sharding": _SPMD,
+    "torch_xla.distributed.xla_backend": {
+        ON_IMPORT: f"{_XLA}.process_groups:register",
+        **_of("process_groups", "ProcessGroupXla"),
+    },
+    "torch_xla.distributed.xla_multiprocessing": _of("spawning", "MpModelWrapper", "MpSerialExecutor", "spawn"),
+    "torch_xla.distributed.zero_redundancy_optimizer": _of("zero", "ZeroRedundancyOptimizer"),
+    "torch_xla.experimental": _of("eager", "eager_mode", "eager_mode_context", "is_eager_mode"),
+    "torch_xla.experimental.eager": _of("eager", "eager_mode", "eager_mode_context", "is_eager_mode"),
+    # Imported for its side effect, the store of `init_method="xla://"`.
+    "torch_xla.experimental.pjrt_backend": {ON_IMPORT: f"{_XLA}.process_groups:register"},
+    "torch_xla.experimental.spmd_fully_sharded_data_parallel": _missing(_PROCESSES, "SpmdFullyShardedDataParallel"),
+    "torch_xla.experimental.xla_sharding": _SPMD,
+    "torch_xla.runtime": {
+        **_ORDINALS,
+        **_of(
+            "selection",
+            *("device_type", "is_bf16_supported", "is_spmd", "set_device_type", "use_spmd", "using_pjrt"),
+            global_runtime_device_attributes="all_device_attributes",
+            runtime_device_attributes="device_attributes",
+        ),
+    },
+    "torch_xla.utils": {},
+    "torch_xla.utils.checkpoint": _of("mixed", "checkpoint"),
+    "torch_xla.utils.serialization": _of(
+        "serialization",
+        "TensorReference",
+        _get_tensor_file="tensor_file",
+        _get_tensors_folder="tensors_folder",
+        load="load_tensors",
+        save="save_tensors",
+    ),
+    "torch_xla.utils.utils": {
+        **_NESTED_WALKS,
+        **_of(
+            "utilities",
+            *("Cleaner", "FnDataGenerator", "LazyProperty", "SampleGenerator", "TimedScope", "TmpFolder", "as_list"),
+            *("check_env_flag", "eprint", "flatten_nested_tuple", "get_free_tcp_ports", "get_print_fn", "getenv_as"),
+            *("list_copy_append", "null_print", "parallel_work", "timed"),
+        ),
+    },
+    "torch_xla.version": _here("__version__"),
+}
