@@ -44,13 +44,17 @@ _ORDINALS = _of(
     process_count="world_size",
     process_index="global_ordinal",
 )
-_COLLECTIVES = _of(
-    "collectives",
-    *("all_gather", "all_gather_bucketized", "all_reduce", "all_reduce_bucketized_gradients", "all_to_all"),
-    *("broadcast_master_param", "collective_broadcast", "collective_permute", "do_on_ordinals", "mesh_reduce"),
-    *("optimizer_step", "recv", "reduce_gradients", "reduce_scatter", "reduce_scatter_bucketized", "rendezvous"),
-    *("send", "xla_rendezvous"),
-)
+_COLLECTIVES = {
+    **_of(
+        "collectives",
+        *("all_gather", "all_gather_bucketized", "all_reduce", "all_to_all", "collective_broadcast"),
+        *("collective_permute", "recv", "reduce_scatter", "reduce_scatter_bucketized", "send"),
+    ),
+    **_of(
+        "gradients", "all_reduce_bucketized_gradients", "broadcast_master_param", "optimizer_step", "reduce_gradients"
+    ),
+    **_of("rendezvous", "do_on_ordinals", "mesh_reduce", "rendezvous", "xla_rendezvous"),
+}
 _SPMD = _missing(
     _PROCESSES,
     *("HybridMesh", "Mesh", "ShardingSpec", "ShardingType", "clear_sharding", "enable_manual_sharding"),
