@@ -297,6 +297,15 @@ def data_parallel(rank: int, everyone: range) -> None:
     torch.testing.assert_close(found, [parameter.grad for parameter in reference.parameters()])
 
 
+def ending(rank: int, everyone: range) -> None:
+    """The last case: rank 1 ends, and rank 0 does not wait for it, in a group that exists and in a new one."""
+    if rank == 0:
+        for groups in (None, [[1, 0]]):
+            with pytest.raises(CollectiveError) as error:
+                xm.all_reduce("sum", torch.ones(2, device="xla"), groups=groups)
+            assert error.value.details["ranks"] == [1]
+
+
 def run(case: Callable[[int, range], Any]) -> str:
     try:
         case(global_ordinal(), range(world_size()))

@@ -11,7 +11,7 @@ from tests import warm
 
 CASES = (
     *("all_reduce", "gather", "scatter", "exchange", "groups", "host", "gradients", "zero"),
-    *("padded", "differing", "torch_groups", "data_parallel"),
+    *("padded", "differing", "torch_groups", "data_parallel", "ending"),
 )
 
 
