@@ -85,8 +85,8 @@ def _export(model: str, folder: Path, dtype: str) -> tuple[Call, dict[str, float
     from optimum_neuron.engine import Call as EntryPoint, Leaf
     from optimum_neuron.exporters import neuron_config, prepare, save_folder
     from optimum_neuron.kinds.diffusion import CallRecorder, part_name
-    from optimum_neuron.sources import ModelSource
-    from optimum_neuron.sources.pipelines import DiffusersConfig, empty_component
+    from optimum_neuron.sources import DiffusersConfig, ModelSource
+    from optimum_neuron.sources.pipelines import empty_component
 
     method, inputs = method_of(model), inputs_of(model, dtype=dtype) | {"return_dict": False}
     config = DiffusersConfig(json.loads((folder / "config.json").read_text()))

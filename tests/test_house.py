@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from optimum_neuron import errors
 
 ORDER = (
@@ -56,6 +58,38 @@ BACKWARD = {
     ("nki/streams/document.py", "nki/streams/codec.py"),
 }
 """Imports that close a circle of files, within a function or for type checkers; there are to be no more."""
+INSIDE = {
+    "exporters": (
+        ("export",),
+        ("diffusion",),
+        ("prepare", "report"),
+        ("hub_cache", "inspection", "load", "save", "validated", "warm"),
+        ("cached", "folder"),
+        ("build", "vendor_folder"),
+        ("prepared", "request"),
+        ("peer_options", "quality"),
+        ("comparisons", "folder_marks", "progress", "public_facts", "quantization_options", "validation"),
+    ),
+    "kinds": (
+        ("registry",),
+        ("encoder_decoder", "multimodal"),
+        ("decoder", "diffusion", "encoder"),
+        ("base",),
+        ("empty", "rounding", "scenario"),
+    ),
+    "sources": (
+        ("lora",),
+        ("adapters", "tensors"),
+        ("pipelines", "references", "support"),
+        ("source",),
+        ("gguf", "kv_cache_scheme"),
+        ("file_types", "quantization"),
+        ("config_sizes", "copying", "layouts", "pipeline_index", "tasks", "tied"),
+    ),
+}
+"""Modules and packages inside a package, likewise."""
+CIRCULAR = {"modeling", "nki", "nki/older", "nki/streams", "serving"}
+"""Packages whose parts, modules and packages, import in a circle; there are to be no more."""
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
 
@@ -97,8 +131,13 @@ def imports() -> Iterator[tuple[str, str, str]]:
         yield room(list(file.with_suffix("").parts)), room(words), f"{file}:{line}"
 
 
-def arrows() -> Iterator[tuple[Path, Path]]:
+@functools.cache
+def arrows() -> frozenset[tuple[Path, Path]]:
     """Importing and imported file."""
+    return frozenset(_arrows())
+
+
+def _arrows() -> Iterator[tuple[Path, Path]]:
     for file, words, _ in names_imported():
         candidates = (Path(*words[:length]) for length in (len(words), len(words) - 1) if length)
         found = next(
@@ -130,6 +169,36 @@ def test_files_import_in_one_direction():
             graph.setdefault(file, set()).add(found)
     graphlib.TopologicalSorter(graph).prepare()  # CycleError has the files of a circle
     assert {(str(file), str(found)) for file, found in arrows()} >= BACKWARD
+
+
+def parts_imported(package: Path) -> dict[str, set[str]]:
+    """The modules and packages inside a package, and which others each imports."""
+    inside = {file.relative_to(package).parts[0].removesuffix(".py") for file in FILES if package in file.parents}
+    graph: dict[str, set[str]] = {part: set() for part in inside - {"__init__"}}
+    for files in arrows():
+        if all(package in file.parents for file in files):
+            part, other = (file.relative_to(package).parts[0].removesuffix(".py") for file in files)
+            if part != other and "__init__" not in (part, other):
+                graph[part].add(other)
+    return graph
+
+
+@pytest.mark.parametrize("package", sorted(INSIDE))
+def test_parts_of_a_package_import_only_lower_parts(package):
+    rank = {name: -number for number, row in enumerate(INSIDE[package]) for name in row}
+    graph = parts_imported(Path(package))
+    assert graph.keys() == rank.keys()
+    assert [(part, other) for part in graph for other in graph[part] if rank[other] >= rank[part]] == []
+
+
+def test_parts_of_packages_import_in_one_direction():
+    circular = set()
+    for package in {file.parent for file in FILES if file.name == "__init__.py"}:
+        try:
+            graphlib.TopologicalSorter(parts_imported(package)).prepare()
+        except graphlib.CycleError:
+            circular.add(str(package))
+    assert circular == CIRCULAR
 
 
 def test_files_and_functions_are_short():

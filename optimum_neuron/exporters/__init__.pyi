@@ -75,7 +75,7 @@ from . import build as build, hub_cache as hub_cache, load as load
 from .build import cache_request as cache_request, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .comparisons import COMPARISONS as COMPARISONS
-from .export import ExportReport as ExportReport, describe as describe, main_export as main_export
+from .export import main_export as main_export
 from .folder import file_hash as file_hash, read_bare_config as read_bare_config, read_folder as read_folder
 from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .inspection import inspect_export as inspect_export
@@ -91,6 +91,7 @@ from .prepared import Prepared as Prepared, WorkFolder as WorkFolder
 from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
 from .quantization_options import QUANTIZATION_OPTIONS as QUANTIZATION_OPTIONS
+from .report import ExportReport as ExportReport, describe as describe
 from .request import (
     neuron_config as neuron_config,
     structure_differences as structure_differences,

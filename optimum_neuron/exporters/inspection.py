@@ -12,7 +12,7 @@ from ..compiler import MemoryNeed, stage_needs
 from ..hardware import InstanceSpec, resolve_instance, resolve_target, stage_instances
 from ..kinds import DECODER_CHOICES
 from ..options.configuration import NEFF_FILE
-from ..sources.pipelines import is_exported_pipeline, read_index
+from ..sources import is_exported_pipeline, read_index
 from .folder import read_folder, verify_weights
 
 if TYPE_CHECKING:

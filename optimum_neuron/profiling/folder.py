@@ -45,7 +45,7 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         CoreBusyError, DeviceMemoryError: there is no room for it.
     """
     from ..exporters import load_exported
-    from ..sources.pipelines import is_exported_pipeline
+    from ..sources import is_exported_pipeline
 
     folder = Path(folder)
     if is_exported_pipeline(folder):

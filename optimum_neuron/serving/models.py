@@ -128,8 +128,7 @@ def load_replicas(model: ServedModel) -> list[Any]:
     """Return what answers the requests of a model, by the model's task."""
     from ..exporters import is_export
     from ..options.option import source_options
-    from ..sources import find_folder, load_source
-    from ..sources.pipelines import is_exported_pipeline
+    from ..sources import find_folder, is_exported_pipeline, load_source
 
     options = model.spec.options
     folder = find_folder(model.spec.source, **source_options(options))

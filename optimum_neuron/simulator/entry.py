@@ -192,7 +192,7 @@ def _draft_of(model: Any, request: EstimateRequest, machine: Machine) -> Draft:
 
 def _is_pipeline(folder: Path) -> bool:
     """Return whether a folder holds a diffusion pipeline; one component does not say how often it runs."""
-    from ..sources.pipelines import INDEX_FILE, is_pipeline
+    from ..sources import INDEX_FILE, is_pipeline
 
     path = folder / "config.json"
     if is_pipeline(folder) or not path.is_file():

@@ -14,6 +14,14 @@ from .file_types import (
 from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
 from .kv_cache_scheme import STATIC as STATIC, published_cache as published_cache
 from .lora import Lora as Lora, read_lora as read_lora
+from .pipeline_index import (
+    FACTS as FACTS,
+    INDEX_FILE as INDEX_FILE,
+    DiffusersConfig as DiffusersConfig,
+    is_exported_pipeline as is_exported_pipeline,
+    is_pipeline as is_pipeline,
+    read_index as read_index,
+)
 from .quantization import (
     layout_of as layout_of,
     method_of as method_of,

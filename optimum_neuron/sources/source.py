@@ -17,7 +17,7 @@ from ..files.plain_json import parse_json
 from ..options.option import SOURCE_OPTIONS, SourceOptions, check_known
 from .config_sizes import require_sizes
 from .gguf import gguf_folder, is_gguf
-from .pipelines import DiffusersConfig, is_pipeline, read_index
+from .pipeline_index import DiffusersConfig, is_pipeline, read_index
 from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
 from .tied import untie_own_head

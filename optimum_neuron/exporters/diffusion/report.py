@@ -11,6 +11,7 @@ from ...compiler.lower import Mode
 from ...sources import ModelSource
 from ...sources.pipelines import Custom, describe_checker
 from ..prepare import open_cache
+from ..report import describe
 from ..request import neuron_config
 from .pipeline import PreparedPipeline, prepare_pipeline
 from .save import check_pipeline_output, save_pipeline
@@ -39,8 +40,6 @@ def describe_pipeline(prepared: PreparedPipeline, *, pipe: Any = None) -> dict[s
         prepared: the compiled pipeline.
         pipe: pipeline whose safety checker is described; None: that of the checkpoint.
     """
-    from ..export import describe
-
     parts = {name: describe(part) for name, part in prepared.parts.items()}
     first = next(iter(parts.values()))
     graphs = [{"component": name, **graph} for name, part in parts.items() for graph in part["graphs"]]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...options.configuration import NEFF_FILE
-from ...sources.pipelines import FACTS, INDEX_FILE, is_pipeline
+from ...sources import FACTS, INDEX_FILE, is_pipeline
 from ..save import save_folder
 from .pipeline import PreparedPipeline
 

@@ -15,8 +15,8 @@ from ...compiler import Captured, Program, capture
 from ...engine import Call, Calls, Leaf, Signature, flatten, unflatten
 from ...models import persistent_buffers
 from ...runtime import Copies
-from ...sources import ModelSource
-from ...sources.pipelines import DiffusersConfig, empty_component
+from ...sources import DiffusersConfig, ModelSource
+from ...sources.pipelines import empty_component
 from ..base import MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Results, Scenario
 from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig

@@ -34,8 +34,8 @@ from ...kinds import compile_options
 from ...kinds.diffusion import NeuronDiffusionConfig, part_name
 from ...options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ...runtime import Copies
-from ...sources import load_source, plain_task, task_of
-from ...sources.pipelines import customize, is_exported_pipeline, is_pipeline, pipeline_class, split_additions
+from ...sources import is_exported_pipeline, is_pipeline, load_source, plain_task, task_of
+from ...sources.pipelines import customize, pipeline_class, split_additions
 from ...upstream.torch import parse_to
 from ..form import not_exported, require_name
 from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS

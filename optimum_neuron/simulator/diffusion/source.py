@@ -21,16 +21,8 @@ from ...exporters import read_folder
 from ...exporters.diffusion import calls_of_metadata, component_of, config_of_part
 from ...kinds.diffusion import count_calls, is_shared, split_component
 from ...options.configuration import NEFF_FILE
-from ...sources import ModelSource, load_source
-from ...sources.pipelines import (
-    bare_pipeline,
-    component_sources,
-    empty_component,
-    is_exported_pipeline,
-    pipeline_class,
-    read_additions,
-    read_index,
-)
+from ...sources import ModelSource, is_exported_pipeline, load_source, read_index
+from ...sources.pipelines import bare_pipeline, component_sources, empty_component, pipeline_class, read_additions
 from ..captures import program_of
 
 if TYPE_CHECKING:

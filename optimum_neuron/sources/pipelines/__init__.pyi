@@ -9,14 +9,6 @@ from .additions import (
 from .bare import bare_pipeline as bare_pipeline
 from .components import empty_component as empty_component, load_component as load_component
 from .customize import Custom as Custom, customize as customize
-from .index import (
-    FACTS as FACTS,
-    INDEX_FILE as INDEX_FILE,
-    DiffusersConfig as DiffusersConfig,
-    is_exported_pipeline as is_exported_pipeline,
-    is_pipeline as is_pipeline,
-    read_index as read_index,
-)
 from .safety import compiled_models as compiled_models, describe_checker as describe_checker, unchecked as unchecked
 from .stock import (
     component_sources as component_sources,

@@ -11,8 +11,8 @@ from torch import nn
 from ...base.wording import first_line
 from ...errors import ModelError
 from ...models import cast_weights, without_weights
+from ..pipeline_index import DiffusersConfig
 from ..source import ModelSource
-from .index import DiffusersConfig
 from .variants import NETS, module_from
 
 

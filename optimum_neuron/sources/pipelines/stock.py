@@ -14,9 +14,9 @@ from ...base.progress import hidden_bars
 from ...base.wording import first_line
 from ...errors import ModelError, nearest
 from ...files.plain_json import read_object
+from ..pipeline_index import FACTS, INDEX_FILE, DiffusersConfig
 from ..source import ModelSource, read_config
 from .additions import PipelineAdditions
-from .index import FACTS, INDEX_FILE, DiffusersConfig
 from .safety import SAFETY_CHECKER, cast_checker
 from .variants import MULTI, NETS, describe_module
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from ...base.wording import first_line
-from ...errors import ModelError
-from ...files.plain_json import parse_json
-from ...options.configuration import NEFF_FILE
+from ..base.wording import first_line
+from ..errors import ModelError
+from ..files.plain_json import parse_json
+from ..options.configuration import NEFF_FILE
 
 INDEX_FILE = "model_index.json"
 """File of a pipeline's folder that names the class of each part."""
