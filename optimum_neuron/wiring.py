@@ -50,15 +50,13 @@ def _kernel_launched(launch: nki.Launch) -> None:
     kernels.count(launch)
 
 
-def _exported_config(model: str | Path, where: Mapping[str, Any]) -> tuple[CompileConfig, type[CompileConfig]]:
+def _exported_config(model: str | Path, where: Mapping[str, Any]) -> CompileConfig:
     from .exporters import read_bare_config, read_folder
     from .sources import find_folder
 
     folder = find_folder(model, **where)
-    if (bare := read_bare_config(folder)) is not None:
-        return bare, type(bare)
-    info = read_folder(folder)
-    return info.config, info.kind.config_class
+    bare = read_bare_config(folder)
+    return read_folder(folder).config if bare is None else bare
 
 
 configuration.HOOKS.exported_config = _exported_config

@@ -35,6 +35,18 @@ _RECORDED = ("optimum_neuron_version", "compiler_version", "checkpoint", "revisi
 """Keys of `artifact` that every export writes."""
 
 
+_RENAMED = {
+    "ResolvedAudioTextConfig": "NeuronAudioTextConfig",
+    "ResolvedDiffusionConfig": "NeuronDiffusionConfig",
+    "ResolvedEncoderConfig": "NeuronEncoderConfig",
+    "ResolvedImageTextConfig": "NeuronImageTextConfig",
+    "ResolvedNeuronConfig": "NeuronConfig",
+    "ResolvedSeq2SeqConfig": "NeuronSeq2SeqConfig",
+    "ResolvedSpeechConfig": "NeuronSpeechSeq2SeqConfig",
+}
+"""Classes that saved configurations of models name, and that complete configurations no longer have."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FolderInfo:
     """The content of `neuron_config.json`."""
@@ -64,7 +76,7 @@ def read_folder(folder: Path) -> FolderInfo:
         if neuron["task"] not in TASKS:
             raise ValueError(f"task {neuron['task']!r} is unknown{nearest(str(neuron['task']), TASKS)}")
         kind = kind_of(neuron["task"], _model_type(folder))
-        config = kind.resolved_class.from_dict(neuron)
+        config = kind.config_class.from_dict(neuron).require_complete()
         with_origin(config, artifact.get("checkpoint"), artifact.get("revision"))
         if missing := [key for key in _RECORDED if key not in artifact]:
             raise KeyError(", ".join(missing))
@@ -89,8 +101,9 @@ def read_bare_config(folder: Path) -> CompileConfig | None:
     if not (folder / CONFIG_FILE).is_file() or (folder / NEFF_FILE).exists():
         return None
     data = read_object(folder / CONFIG_FILE)
-    classes = {one.__name__: one for row in KINDS.values() for one in (row.config_class, row.resolved_class)}
-    config_class = classes.get(str(data.get("config_class")))
+    classes = {row.config_class.__name__: row.config_class for row in KINDS.values()}
+    name = str(data.get("config_class"))
+    config_class = classes.get(_RENAMED.get(name, name))
     if config_class is None or not isinstance(data.get("neuron"), dict) or not isinstance(data.get("version"), int):
         return None
     _check_version(folder, data["version"])

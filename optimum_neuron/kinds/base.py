@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ..base.core import Choice
 from ..errors import ConfigError, ModelError
@@ -62,15 +62,16 @@ def shard_facts(shards: Shards) -> dict[str, Any]:
     return {} if shards.group_size == 1 else {"shards": shards.under(MODEL).to_dict()}
 
 
-class Kind(ABC):
+Config = TypeVar("Config", bound=CompileConfig)
+
+
+class Kind(ABC, Generic[Config]):
     """How one kind of model is configured, built, compared and recognized. Its methods keep no state."""
 
     name: ClassVar[str]
     """Key in `KINDS`."""
-    config_class: ClassVar[type[CompileConfig]]
-    """Configuration that users write."""
-    resolved_class: ClassVar[type[CompileConfig]]
-    """Configuration of one model."""
+    config_class: type[Config]
+    """Its configuration; users may leave sizes open."""
 
     synonyms: ClassVar[Mapping[str, str]] = {}
     """Keywords of Optimum Neuron for this kind, to the options that they are here."""
@@ -137,15 +138,15 @@ class Kind(ABC):
         return ("dropout", "dropout_prob", "layerdrop", "pdrop", "initializer_range", "initializer_factor")
 
     @abstractmethod
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Any:
-        """Return the resolved form of a configuration, with sizes that depend on the model.
+    def resolve(self, source: ModelSource, config: Config, *, trust_remote_code: bool) -> Config:
+        """Return the complete configuration, with sizes that depend on the model.
 
         Raises:
             ConfigError, ModelError: the model cannot be compiled like that.
         """
 
     @abstractmethod
-    def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: Config, *, trust_remote_code: bool) -> Plan:
         """Build the model without weights.
 
         Raises:
@@ -166,16 +167,16 @@ class Kind(ABC):
 
     @abstractmethod
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Config
     ) -> Iterable[Scenario]:
         """Return the uses of a model that its validation compares with the reference model in float32."""
 
-    def prepare_reference(self, reference: Any, config: Any) -> Any:
+    def prepare_reference(self, reference: Any, config: Config) -> Any:
         """Return the reference model so that it returns everything that the compiled one does."""
         return reference
 
     @abstractmethod
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: Config) -> list[str]:
         """Return how a program differs from a configuration; it would fail in the middle of a run."""
 
 

@@ -11,11 +11,12 @@ from torch import nn
 from ..base.wording import first_line
 from ..errors import ConfigError, ModelError
 from ..models import cast_weights, without_weights
+from ..options.configuration import CompileConfig
 from ..sources import ModelSource, find_task
 from ..weights import Shards
 
 
-def empty_model(source: ModelSource, config: Any, *, attention: str | None, trust_remote_code: bool) -> Any:
+def empty_model(source: ModelSource, config: CompileConfig, *, attention: str | None, trust_remote_code: bool) -> Any:
     """Build the model of a task in the dtype of a configuration; parameters have shapes and no values.
 
     A module in memory stays as it is. `attention` is transformers' implementation of attention; None: the model's own.

@@ -1,6 +1,6 @@
 """The kinds of models that can be exported, by name.
 
-A kind is a row of `KINDS`: its configuration classes, and a module with a `Kind` named KIND. The module is imported for
+A kind is a row of `KINDS`: its configuration, and a module with a `Kind` named KIND. The module is imported for
 models of the kind only; the command line, keyword arguments, and the cache need no more than the row.
 
 `register_kind` and `register_task` add a kind; no other file changes.
@@ -13,20 +13,18 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..options.configuration import CompileConfig, NeuronConfig, ResolvedNeuronConfig
+from ..options.configuration import CompileConfig, NeuronConfig
 from ..options.option import options_of
 from ..sources import find_task
 from .base import Kind
-from .diffusion import NeuronDiffusionConfig, ResolvedDiffusionConfig
-from .encoder import NeuronEncoderConfig, ResolvedEncoderConfig
+from .diffusion import NeuronDiffusionConfig
+from .encoder import NeuronEncoderConfig
 from .encoder_decoder import (
     NeuronSeq2SeqConfig,
     NeuronSpeechSeq2SeqConfig,
-    ResolvedSeq2SeqConfig,
-    ResolvedSpeechConfig,
 )
-from .multimodal.audio import NeuronAudioTextConfig, ResolvedAudioTextConfig
-from .multimodal.image import NeuronImageTextConfig, ResolvedImageTextConfig
+from .multimodal.audio import NeuronAudioTextConfig
+from .multimodal.image import NeuronImageTextConfig
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -38,23 +36,21 @@ class KindRow:
     """The data of a kind."""
 
     config_class: type[CompileConfig]
-    """Configuration that users write; its fields are the kind's keywords and options."""
-    resolved_class: type[CompileConfig]
-    """Configuration of one model, in which every size has a value; exported folders hold it."""
+    """Configuration; its fields are the kind's keywords and options. Exported folders hold a complete one."""
     module: str
     """Module with the `Kind`, as KIND."""
 
 
 KINDS = {
-    name: KindRow(config_class=config_class, resolved_class=resolved_class, module=f"{__package__}.{module}")
-    for name, config_class, resolved_class, module in (
-        ("decoder", NeuronConfig, ResolvedNeuronConfig, "decoder.plan"),
-        ("seq2seq", NeuronSeq2SeqConfig, ResolvedSeq2SeqConfig, "encoder_decoder.plan"),
-        ("speech", NeuronSpeechSeq2SeqConfig, ResolvedSpeechConfig, "encoder_decoder.speech"),
-        ("image_text", NeuronImageTextConfig, ResolvedImageTextConfig, "multimodal.image.plan"),
-        ("audio_text", NeuronAudioTextConfig, ResolvedAudioTextConfig, "multimodal.audio.plan"),
-        ("encoder", NeuronEncoderConfig, ResolvedEncoderConfig, "encoder.plan"),
-        ("diffusion", NeuronDiffusionConfig, ResolvedDiffusionConfig, "diffusion.plan"),
+    name: KindRow(config_class=config_class, module=f"{__package__}.{module}")
+    for name, config_class, module in (
+        ("decoder", NeuronConfig, "decoder.plan"),
+        ("seq2seq", NeuronSeq2SeqConfig, "encoder_decoder.plan"),
+        ("speech", NeuronSpeechSeq2SeqConfig, "encoder_decoder.speech"),
+        ("image_text", NeuronImageTextConfig, "multimodal.image.plan"),
+        ("audio_text", NeuronAudioTextConfig, "multimodal.audio.plan"),
+        ("encoder", NeuronEncoderConfig, "encoder.plan"),
+        ("diffusion", NeuronDiffusionConfig, "diffusion.plan"),
     )
 }
 """Every kind by its name, which is `Task.kind`, in the order of their options on the command line."""
@@ -81,9 +77,9 @@ def compile_options(*, of_graphs: bool = False) -> tuple[str, ...]:
     return tuple(name for name, option in options.items() if option.is_keyword and (option.in_graph or not of_graphs))
 
 
-def kind_of(task: str, model_type: str) -> Kind:
+def kind_of(task: str, model_type: str) -> Kind[Any]:
     """Return the kind of a task's models; if a task has several, the architecture decides."""
-    kind: Kind = importlib.import_module(KINDS[find_task(task, model_type).kind].module).KIND
+    kind: Kind[Any] = importlib.import_module(KINDS[find_task(task, model_type).kind].module).KIND
     return kind
 
 

@@ -19,7 +19,7 @@ from ..base.core import Choice
 from ..errors import ConfigError
 from ..exporters import neuron_config, translate
 from ..hardware import legal_core_counts, resolve_instance
-from ..options.configuration import DEGREES, CompileConfig, ResolvedNeuronConfig
+from ..options.configuration import DEGREES, CompileConfig, NeuronConfig
 from ..runtime import num_usable
 from ..sources import load_source
 from .loading import NeuronModel
@@ -120,7 +120,7 @@ class TwoStepExport(NeuronModel):
 def _chunk_size(request: Mapping[str, Any], complete: Any, model_type: str) -> Choice[int] | None:
     """Return the tokens of a prompt to read at once by Optimum Neuron's rule; None: the configuration is complete."""
     decided = ("prefill_chunk_size", "prefill_buckets", "continuous_batching", "speculation")
-    has_chunks = type(complete) is ResolvedNeuronConfig  # not with images or audio
+    has_chunks = type(complete) is NeuronConfig and not complete.open_sizes  # not with images or audio
     if not has_chunks or any(request.get(name) is not None for name in decided) or model_type in _WHOLE_PROMPTS:
         return None
     length = complete.sequence_length

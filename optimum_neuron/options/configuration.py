@@ -1,9 +1,9 @@
 """Everything that decides how a model is compiled, saved with the artifact.
 
 `CompileConfig` has the fields of every model, `NeuronConfig` those of a decoder; other kinds have theirs in
-`exporters/*/configuration.py`. A configuration that a user writes may leave sizes open; `resolve` fills them in for a
-model and returns the resolved form, such as `ResolvedNeuronConfig`, in which every size has a value. This module does
-not depend on transformers or files beyond its own JSON.
+`kinds/*/configuration.py`. A configuration that a user writes may leave sizes open; `resolve` fills them in for a model
+and returns a complete one, in which every size has a value, as types of the fields say. This module does not depend on
+transformers or files beyond its own JSON.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from ..base.core import AttentionKernel, AutoCast, AutoCastType, KVCacheDtype, OptLevel, TorchDtype
 from ..errors import ConfigError, invalid_choice, raise_together
 from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, require_kernel_blocks, wrong_type
-from .option import MODEL_GROUP, ChecksKeywords, check_known, option, options_of
+from .option import MODEL_GROUP, OPEN, ChecksKeywords, check_known, option, options_of
 from .peer_attributes import (
     CONFIG_FILE as CONFIG_FILE,
     NEFF_FILE as NEFF_FILE,
@@ -39,8 +39,6 @@ DEFAULT_LORA_RANK = 16
 DEFAULT_MAX_TOPK = 256
 """Likeliest tokens of a step if no number is requested, as NxD Inference's `global_topk`."""
 
-Complete = TypeVar("Complete", bound="CompileConfig")
-
 DEGREES = ("tensor_parallel_size", "pipeline_parallel_size")
 """Fields whose product is the number of cores of a model."""
 
@@ -52,8 +50,8 @@ _NAMES = {"task": "text-generation", "target": "inf2", "instance_type": "inf2.xl
 class Hooks:
     """Functions that packages above provide; `wiring.py` sets them."""
 
-    exported_config: Callable[[str | Path, Mapping[str, Any]], tuple[CompileConfig, type[CompileConfig]]]
-    """Return the configuration of an exported model, and the class that users write for its kind."""
+    exported_config: Callable[[str | Path, Mapping[str, Any]], CompileConfig]
+    """Return the configuration of an exported model."""
 
 
 HOOKS = Hooks()
@@ -66,6 +64,8 @@ class CompileConfig(SavedConfig, ChecksKeywords):
 
     group: ClassVar[str] = "compiler"
     """Title of the fields' options on the command line."""
+    sizes_of_model: ClassVar[tuple[str, ...]] = ()
+    """Fields that may be left open, and have a value in a complete configuration."""
 
     task: str = option(
         group=MODEL_GROUP,
@@ -126,7 +126,7 @@ class CompileConfig(SavedConfig, ChecksKeywords):
         object.__setattr__(self, "allow_host_ops", plain_op_names(self.allow_host_ops))
 
     def __eq__(self, other: object) -> bool:
-        # A resolved configuration is equal to one that a user wrote in full.
+        # A completed configuration is equal to one that a user wrote in full.
         return isinstance(other, CompileConfig) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
@@ -172,9 +172,19 @@ class CompileConfig(SavedConfig, ChecksKeywords):
         """`static_shapes`, under the name that Optimum's configurations have."""
         return self.static_shapes
 
-    def completed(self, resolved_class: type[Complete], **sizes: Any) -> Complete:
-        """Return the resolved form: this configuration with open sizes filled in."""
-        return resolved_class(**self._values() | sizes)
+    @property
+    def open_sizes(self) -> list[str]:
+        """Fields that have no value yet; empty for a complete configuration."""
+        return [name for name in self.sizes_of_model if getattr(self, name) is None]
+
+    def completed(self, **sizes: Any) -> Self:
+        """Return the configuration with its open sizes filled in."""
+        return type(self)(**self._values() | sizes).require_complete()
+
+    def require_complete(self) -> Self:
+        """Check that every size has a value, as a program needs; return the configuration."""
+        raise_together(ConfigError(f"{name} is missing.", option=name) for name in self.open_sizes)
+        return self
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.field_names()}
@@ -210,9 +220,9 @@ class CompileConfig(SavedConfig, ChecksKeywords):
             ArtifactError: the model was not exported.
             ConfigError: it is a model of another kind.
         """
-        config, config_class = HOOKS.exported_config(model_id, where)
+        config = HOOKS.exported_config(model_id, where)
         if not isinstance(config, cls):
-            name = config_class.__name__
+            name = type(config).__name__
             message = f"The configuration of {model_id} is a {name}, not a {cls.__name__}."
             raise ConfigError(message, hint=f"Use {name}.from_pretrained.", model=str(model_id), config_class=name)
         return config
@@ -237,18 +247,19 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
     """
 
     group: ClassVar[str] = "shapes (a graph is static: every size is fixed here)"
+    sizes_of_model = ("sequence_length", "prefill_buckets", "decode_buckets")
 
     task: str = "text-generation"
     """Task, as transformers' pipelines name it."""
     batch_size: int = option(1, help="sequences or images per call")
     """Batch size of every graph; smaller batches are padded, larger ones are split."""
-    sequence_length: int | None = option(
-        None, help="tokens of a sequence, prompt and answer; an encoder takes several, for example 64,128,512"
+    sequence_length: int = option(
+        OPEN, help="tokens of a sequence, prompt and answer; an encoder takes several, for example 64,128,512"
     )
     """Tokens of a sequence, prompt and answer together; None: the model's limit, at most 4096."""
-    prefill_buckets: tuple[int, ...] | None = option(None, help="prompt lengths to compile, for example 64,256")
+    prefill_buckets: tuple[int, ...] = option(OPEN, help="prompt lengths to compile, for example 64,256")
     """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
-    decode_buckets: tuple[int, ...] | None = option(None, help="cache slots of a decode step, for example 1024,4096")
+    decode_buckets: tuple[int, ...] = option(OPEN, help="cache slots of a decode step, for example 1024,4096")
     """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
     extend_length: int = 8
     """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
@@ -364,26 +375,13 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
             "max_lora_rank": self.max_lora_rank or (None if self.max_loras is None else DEFAULT_LORA_RANK),
         } | (block_sizes(self, length) if self.continuous_batching else {})
 
-    def resolve(self, *, max_position_embeddings: int) -> ResolvedNeuronConfig:
-        """Return the resolved form, with sequence length and buckets for a model.
+    def resolve(self, *, max_position_embeddings: int) -> Self:
+        """Return the complete configuration, with sequence length and buckets for a model.
 
         Raises:
             ConfigError: the sequence is longer than the model has positions.
         """
-        return self.completed(ResolvedNeuronConfig, **self._lengths(max_position_embeddings))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedNeuronConfig(NeuronConfig):
-    """`NeuronConfig` of one model: every length has a value."""
-
-    # `field()` takes away the default of the base class.
-    sequence_length: int = dataclasses.field()
-    """Tokens of a sequence, prompt and answer together."""
-    prefill_buckets: tuple[int, ...] = dataclasses.field()
-    """Prompt lengths that are compiled."""
-    decode_buckets: tuple[int, ...] = dataclasses.field()
-    """Cache slots of the decode graphs."""
+        return self.completed(**self._lengths(max_position_embeddings))
 
 
 def num_cores_of(config: CompileConfig) -> int:

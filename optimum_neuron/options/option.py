@@ -52,6 +52,10 @@ class Option:
     """Whether it is an input size that `neuron estimate` accepts too, other than batch size and lengths."""
 
 
+OPEN: Any = None
+"""A size that is left open: it follows from the model, so that it has a value in every complete configuration."""
+
+
 def option(default: Any = dataclasses.MISSING, **parts: Any) -> Any:
     """Return a dataclass field that is an option, with the fields of `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(**parts)})

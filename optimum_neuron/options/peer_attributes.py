@@ -74,7 +74,7 @@ class DecoderAttributes:
     """Attributes of a decoder's configuration under the names of Optimum Neuron."""
 
     batch_size: int
-    sequence_length: int | None
+    sequence_length: int
     continuous_batching: bool
     tensor_parallel_size: int
     pipeline_parallel_size: int
@@ -135,12 +135,12 @@ class DecoderAttributes:
         return self.batch_size
 
     @property
-    def max_context_length(self) -> int | None:
+    def max_context_length(self) -> int:
         """Longest prompt."""
         return self.sequence_length
 
     @property
-    def n_active_tokens(self) -> int | None:
+    def n_active_tokens(self) -> int:
         """Tokens of the longest prompt."""
         return self.sequence_length
 

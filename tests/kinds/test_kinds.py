@@ -22,7 +22,7 @@ from optimum_neuron.kinds import KINDS, Kind, Plan, Scenario, compile_options, k
 from optimum_neuron.kinds.empty import empty_model
 from optimum_neuron.kinds.registry import KindRow, register_kind
 from optimum_neuron.options.configuration import CompileConfig
-from optimum_neuron.options.option import SOURCE_OPTIONS, option
+from optimum_neuron.options.option import OPEN, SOURCE_OPTIONS, option
 from optimum_neuron.options.sizes import count_errors
 from optimum_neuron.simulator import compare, estimate
 from optimum_neuron.sources import load_source, tasks
@@ -37,9 +37,10 @@ class ToyConfig(CompileConfig):
     """Shapes of a toy model."""
 
     group = "toy models"
+    sizes_of_model = ("num_words",)
 
     task: str = TASK
-    num_words: int | None = option(None, help="words of a text", is_input_size=True)
+    num_words: int = option(OPEN, help="words of a text", is_input_size=True)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -48,13 +49,6 @@ class ToyConfig(CompileConfig):
     def _problems(self) -> Iterator[ConfigError]:
         yield from count_errors(self, ("num_words",), optional=True)
         yield from super()._problems()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedToyConfig(ToyConfig):
-    """Shapes of one toy model."""
-
-    num_words: int = dataclasses.field()
 
 
 class Embed(nn.Module):
@@ -76,10 +70,9 @@ class ToyKind(Kind):
 
     name = "toy"
     config_class = ToyConfig
-    resolved_class = ResolvedToyConfig
 
     def resolve(self, source, config, *, trust_remote_code):
-        return config.completed(ResolvedToyConfig, num_words=config.num_words or 8)
+        return config.completed(num_words=config.num_words or 8)
 
     def plan(self, source, config, *, trust_remote_code):
         model = empty_model(source, config, attention=None, trust_remote_code=trust_remote_code)
@@ -126,7 +119,7 @@ KIND = ToyKind()
 def toy(monkeypatch, tmp_path):
     """Register the toy kind with its task; return the folder of a checkpoint that it can compile."""
     monkeypatch.setattr(tasks, "_TABLE", list(tasks._TABLE))
-    row = KindRow(config_class=ToyConfig, resolved_class=ResolvedToyConfig, module=__name__)
+    row = KindRow(config_class=ToyConfig, module=__name__)
     monkeypatch.setitem(KINDS, "toy", row)
     task = dataclasses.replace(tasks.TASKS["feature-extraction"], name=TASK, kind="toy", suffixes=())
     monkeypatch.setitem(tasks.TASKS, TASK, task)
@@ -141,7 +134,7 @@ def test_toy_kind_is_exported_and_cached(toy, tmp_path):
     assert (first["cache"]["value"], second["cache"]["value"]) == ("miss", "hit")
     assert [row["output"] for row in first["validation"]] == ["words: hidden"] and first["validation"][0]["ok"]
     config = read_folder(tmp_path / "a").config
-    assert isinstance(config, ResolvedToyConfig) and config == ToyConfig.from_pretrained(tmp_path / "b")
+    assert isinstance(config, ToyConfig) and config == ToyConfig.from_pretrained(tmp_path / "b")
     (entry,) = cached_entries(toy, task=TASK, cache_url=options["cache_url"])
     assert entry["num_words"] == 4
 
@@ -173,12 +166,6 @@ def test_kind_is_registered_once(monkeypatch):
     register_kind("decoder", KINDS["decoder"])
     with pytest.raises(ValueError, match="decoder"):
         register_kind("decoder", KINDS["encoder"])
-
-
-def test_every_kind_resolves_to_configuration_without_open_sizes():
-    for row in KINDS.values():
-        assert issubclass(row.resolved_class, row.config_class)
-        assert row.resolved_class.field_names() == row.config_class.field_names()
 
 
 @pytest.mark.parametrize(

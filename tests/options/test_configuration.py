@@ -10,7 +10,6 @@ import pytest
 
 from optimum_neuron import NeuronConfig
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.kinds import KINDS
 from optimum_neuron.kinds.encoder_decoder import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
 from optimum_neuron.kinds.multimodal.image import NeuronImageTextConfig
 from optimum_neuron.options.configuration import MAX_DEFAULT_SEQUENCE_LENGTH
@@ -110,10 +109,7 @@ def test_unknown_options_are_rejected():
 )
 def test_json_round_trip(config):
     text = config.to_json()
-    config_class = next(
-        row.config_class for row in KINDS.values() if type(config) in (row.config_class, row.resolved_class)
-    )
-    assert config_class.from_dict(json.loads(text)) == config
+    assert type(config).from_dict(json.loads(text)) == config
     assert list(json.loads(text)) == sorted(json.loads(text)) and text.endswith("}\n")
 
 
@@ -180,3 +176,18 @@ def test_lengths_beyond_model_positions_are_rejected(options, positions):
     with pytest.raises(ConfigError) as error:
         NeuronConfig(**options).resolve(max_position_embeddings=positions)
     assert error.value.details["option"] == next(iter(options))
+
+
+@pytest.mark.parametrize(
+    ("config", "open_sizes"),
+    [
+        (NeuronConfig(sequence_length=64), ["prefill_buckets", "decode_buckets"]),
+        (SEQ2SEQ(sequence_length=8), ["decoder_sequence_length"]),
+        (SPEECH(decoder_sequence_length=8), ["audio_sequence_length or nb_max_frames"]),
+    ],
+    ids=["decoder", "seq2seq", "speech"],
+)
+def test_configuration_with_open_sizes_is_not_complete(config, open_sizes):
+    assert config.open_sizes == open_sizes
+    with raises(ConfigError, option=open_sizes[0]):
+        config.completed()

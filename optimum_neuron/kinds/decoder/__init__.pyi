@@ -1,6 +1,7 @@
 from .plan import (
     DecoderKind as DecoderKind,
     Entry as Entry,
+    GeneratingKind as GeneratingKind,
     adaptable as adaptable,
     choice_facts as choice_facts,
     decoder_captures as decoder_captures,

@@ -22,7 +22,7 @@ from ...compiler import Captured, Program, Recapture, Role, capture
 from ...engine import ADAPTER_INDEX, STATE_ROW
 from ...errors import ConfigError
 from ...models import Family, RowAdapters
-from ...options.configuration import ResolvedNeuronConfig
+from ...options.configuration import NeuronConfig
 from ...options.decoder_checks import extend_lengths
 from ..base import MODEL, SHARING
 from .sampling import sampled_outputs, with_tokens
@@ -86,14 +86,14 @@ def graph_layers(family: Family) -> dict[str, str]:
     return {name: f"{MODEL}.{path}" for name, path in family.layer_results.items()}
 
 
-def paged_graph_names(config: ResolvedNeuronConfig) -> set[str]:
+def paged_graph_names(config: NeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{role}_{slots}" for role in ("prefill", "score", "decode") for slots in config.decode_buckets}
     names |= {f"prefill_{slots}_of_{short}" for slots in config.decode_buckets for short in config.prefill_buckets[:-1]}
     return names | {f"extend_{length}" for length in extend_lengths(config)}
 
 
-def paged_captures(family: Family, config: ResolvedNeuronConfig) -> list[Recapture]:
+def paged_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
     """Functions that capture each entry point."""
     size, chunk = config.block_size, config.prefill_chunk_size
     assert size and chunk and config.num_blocks, "a resolved configuration has sizes"
@@ -165,12 +165,12 @@ def _capture(entry: PagedEntry, shorten: bool, **options: Any) -> Captured:
     return capture(entry, shorten=shorten, kinds=known_kinds(entry.model, entry.adapters), **options)
 
 
-def paged_problems(program: Program, config: ResolvedNeuronConfig) -> list[str]:
+def paged_problems(program: Program, config: NeuronConfig) -> list[str]:
     """Return how a program differs from a configuration."""
     return list(_problems(program, config))
 
 
-def _problems(program: Program, config: ResolvedNeuronConfig) -> Iterator[str]:
+def _problems(program: Program, config: NeuronConfig) -> Iterator[str]:
     rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values() if graph.role == "decode"}
     if rows != {config.batch_size}:
         yield f"its steps have {', '.join(map(str, sorted(rows)))} rows instead of batch_size={config.batch_size}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ from ...models import (
     with_adapters,
     with_hidden_states,
 )
-from ...options.configuration import NeuronConfig, ResolvedNeuronConfig
+from ...options.configuration import NeuronConfig
 from ...options.decoder_checks import extend_lengths
 from ...sources import TASKS, ModelSource, architectures_of
 from ...weights import parse_schemes
@@ -86,7 +86,7 @@ class Entry(nn.Module):
         return {}
 
 
-def state_specs(family: Family, config: ResolvedNeuronConfig) -> dict[str, TensorSpec]:
+def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
     """What every layer keeps, by "<name>.<layer>"."""
     return {
         f"{tensor.name}.{layer}": TensorSpec(
@@ -105,7 +105,7 @@ def choice_facts(family: Family) -> dict[str, Any]:
     return facts if family.adapters is None else facts | {"adapters": family.adapters.plan.under(MODEL).to_dict()}
 
 
-def adaptable(family: Family, config: ResolvedNeuronConfig) -> Family:
+def adaptable(family: Family, config: NeuronConfig) -> Family:
     """Return a decoder with room for the adapters of a configuration, if it has some."""
     if config.max_loras is None:
         return family
@@ -115,7 +115,7 @@ def adaptable(family: Family, config: ResolvedNeuronConfig) -> Family:
     )
 
 
-def graph_names(config: ResolvedNeuronConfig) -> set[str]:
+def graph_names(config: NeuronConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     names = {f"{kind}_{bucket}" for bucket in config.prefill_buckets for kind in ("prefill", "score")}
     names |= {f"decode_{bucket}" for bucket in config.decode_buckets}
@@ -124,7 +124,7 @@ def graph_names(config: ResolvedNeuronConfig) -> set[str]:
 
 def decoder_captures(
     family: Family,
-    config: ResolvedNeuronConfig,
+    config: NeuronConfig,
     *,
     prompt_class: Callable[..., Entry] = Entry,
     prompt_inputs: Callable[[int], Mapping[str, TensorSpec]] = lambda num_tokens: {},
@@ -182,14 +182,41 @@ def _capture(entry: Entry, shorten: bool, **options: Any) -> Captured:
     return capture(entry, shorten=shorten, kinds=kinds, **options)
 
 
-class DecoderKind(Kind):
+DecoderConfig = TypeVar("DecoderConfig", bound=NeuronConfig)
+
+
+class GeneratingKind(Kind[DecoderConfig]):
+    """Models whose decoder has its cache on the device: of text alone, or with images or audio in prompts."""
+
+    generates = True
+    is_estimated_by_size = True
+
+    def ignored_endings(self) -> tuple[str, ...]:
+        return (*super().ignored_endings(), "token_id")
+
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: DecoderConfig) -> list[str]:
+        is_paged = config.continuous_batching
+        if problems := other_graphs(program, paged_graph_names(config) if is_paged else graph_names(config)):
+            return problems
+        if is_paged:
+            return paged_problems(program, config)
+        rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
+        if rows != {config.batch_size}:
+            numbers = ", ".join(map(str, sorted(rows)))
+            problems.append(f"its graphs have {numbers} rows instead of batch_size={config.batch_size}")
+        is_ring = metadata.get("windows", {}).get("value") == "ring"
+        caches = {name: spec for name, spec in program.states.items() if name.partition(".")[0] in _SLOTS_DIM}
+        num_slots = {spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()}
+        if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
+            problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
+        return problems
+
+
+class DecoderKind(GeneratingKind[NeuronConfig]):
     """Models that generate text, with their cache on the device."""
 
     name = "decoder"
     config_class = NeuronConfig
-    resolved_class = ResolvedNeuronConfig
-    generates = True
-    is_estimated_by_size = True
 
     def unserved(self, source: ModelSource, task: str) -> str:
         config = source.config
@@ -200,15 +227,12 @@ class DecoderKind(Kind):
             return "transformers has no causal language model of this architecture"
         return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""
 
-    def ignored_endings(self) -> tuple[str, ...]:
-        return (*super().ignored_endings(), "token_id")
-
-    def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> ResolvedNeuronConfig:
+    def resolve(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> NeuronConfig:
         require_cores(source.config, config)
         require_topk(source.config, config)
         return config.resolve(max_position_embeddings=num_positions(source.config, config.sequence_length))
 
-    def plan(self, source: ModelSource, config: ResolvedNeuronConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: NeuronConfig, *, trust_remote_code: bool) -> Plan:
         family = build_decoder(
             source.config,
             dtype=config.torch_dtype,
@@ -254,29 +278,12 @@ class DecoderKind(Kind):
         return decoder_signature(model_config, KEYS_AND_VALUES)
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronConfig
     ) -> Iterable[Scenario]:
         return DecoderScenarios(recorder, self.signature(recorder.program, metadata, reference.config), reference)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
-        is_paged = config.continuous_batching
-        if problems := other_graphs(program, paged_graph_names(config) if is_paged else graph_names(config)):
-            return problems
-        if is_paged:
-            return paged_problems(program, config)
-        rows = {graph.inputs["input_ids"].shape[0] for graph in program.graphs.values()}
-        if rows != {config.batch_size}:
-            numbers = ", ".join(map(str, sorted(rows)))
-            problems.append(f"its graphs have {numbers} rows instead of batch_size={config.batch_size}")
-        is_ring = metadata.get("windows", {}).get("value") == "ring"
-        caches = {name: spec for name, spec in program.states.items() if name.partition(".")[0] in _SLOTS_DIM}
-        num_slots = {spec.shape[_SLOTS_DIM[name.partition(".")[0]]] for name, spec in caches.items()}
-        if any(num > config.sequence_length or (num < config.sequence_length and not is_ring) for num in num_slots):
-            problems.append(f"its cache has not sequence_length={config.sequence_length} slots")
-        return problems
 
-
-def expert_unit(config: Any) -> int:
+def expert_unit(config: NeuronConfig) -> int:
     """Return how many neighboring inputs of an expert must stay on one core, because they share a scale."""
     return 1 if config.quantization is None else parse_schemes(config.quantization)[0].unit
 

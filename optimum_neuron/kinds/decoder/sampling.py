@@ -12,7 +12,7 @@ from typing import Any
 
 from ...engine import SAMPLED
 from ...errors import ConfigError
-from ...options.configuration import DEFAULT_MAX_TOPK, NeuronConfig, ResolvedNeuronConfig
+from ...options.configuration import DEFAULT_MAX_TOPK, NeuronConfig
 
 
 def require_topk(model_config: Any, config: NeuronConfig) -> None:
@@ -25,7 +25,7 @@ def require_topk(model_config: Any, config: NeuronConfig) -> None:
         raise ConfigError(message, hint=hint, option="max_topk", value=number, vocab_size=vocab_size)
 
 
-def sampled_outputs(config: ResolvedNeuronConfig) -> tuple[str, ...]:
+def sampled_outputs(config: NeuronConfig) -> tuple[str, ...]:
     """Return the names of the results that decode graphs of a configuration have behind the others."""
     return SAMPLED if config.on_device_sampling else ()
 

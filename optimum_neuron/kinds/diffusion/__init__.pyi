@@ -6,7 +6,6 @@ from .component import (
 )
 from .configuration import (
     NeuronDiffusionConfig as NeuronDiffusionConfig,
-    ResolvedDiffusionConfig as ResolvedDiffusionConfig,
 )
 from .dry_run import (
     STRENGTH as STRENGTH,

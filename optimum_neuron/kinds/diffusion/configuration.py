@@ -104,8 +104,3 @@ class NeuronDiffusionConfig(CompileConfig):
         """Return every height with every width."""
         heights, widths = (value if isinstance(value, tuple) else (value,) for value in (self.height, self.width))
         return list(itertools.product(heights, widths))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedDiffusionConfig(NeuronDiffusionConfig):
-    """`NeuronDiffusionConfig` of one pipeline, with the size of its pictures, or of one of its programs."""

@@ -19,18 +19,17 @@ from ...sources import DiffusersConfig, ModelSource
 from ...sources.pipelines import empty_component
 from ..base import MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Results, Scenario
-from .configuration import NeuronDiffusionConfig, ResolvedDiffusionConfig
+from .configuration import NeuronDiffusionConfig
 from .dry_run import SEED, Entry
 from .sharing import split_component
 from .slicing import comparable, sliced
 
 
-class DiffusionKind(Kind):
+class DiffusionKind(Kind[NeuronDiffusionConfig]):
     """Pipelines of diffusers, and each of their components."""
 
     name = "diffusion"
     config_class = NeuronDiffusionConfig
-    resolved_class = ResolvedDiffusionConfig
     captures_module = True
     without_effect = {
         "dynamic_batch_size": "every batch is padded to the compiled one, or split over it",
@@ -42,10 +41,10 @@ class DiffusionKind(Kind):
 
     def resolve(
         self, source: ModelSource, config: NeuronDiffusionConfig, *, trust_remote_code: bool
-    ) -> ResolvedDiffusionConfig:
-        return config.completed(ResolvedDiffusionConfig)
+    ) -> NeuronDiffusionConfig:
+        return config
 
-    def plan(self, source: ModelSource, config: ResolvedDiffusionConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: NeuronDiffusionConfig, *, trust_remote_code: bool) -> Plan:
         model = sliced(empty_component(source, config.torch_dtype), config)
         shards = split_component(model, config.tensor_parallel_size)
         calls = [Call.from_dict(row) for row in config.calls]
@@ -60,17 +59,17 @@ class DiffusionKind(Kind):
     def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
         return Signature(roles={})
 
-    def prepare_reference(self, reference: Any, config: ResolvedDiffusionConfig) -> Any:
+    def prepare_reference(self, reference: Any, config: NeuronDiffusionConfig) -> Any:
         return comparable(reference, config)
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronDiffusionConfig
     ) -> Iterable[Scenario]:
         calls = [Call.from_dict(row) for row in metadata["calls"]]
         run = Calls(Copies([recorder]), calls)  # type: ignore[list-item]  # it notes its calls
         return list(_scenarios(run, reference))
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronDiffusionConfig) -> list[str]:
         if "calls" not in metadata:
             return ["its metadata has no calls"]
         return other_graphs(program, [row["graph"] for row in metadata["calls"]])

@@ -2,7 +2,6 @@ from .architectures import find_architecture as find_architecture
 from .configuration import (
     AXES as AXES,
     NeuronEncoderConfig as NeuronEncoderConfig,
-    ResolvedEncoderConfig as ResolvedEncoderConfig,
     Sizes as Sizes,
 )
 from .entry import (

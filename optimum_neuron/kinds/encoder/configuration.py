@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ...base.upstream_rules import without_foreign
 from ...errors import ConfigError, raise_together
@@ -110,8 +110,8 @@ class NeuronEncoderConfig(CompileConfig):
         several = [axis for axis in self.axes if len(self.buckets(axis)) > 1]
         return "_".join(["forward", *(str(sizes[axis]) for axis in several)])
 
-    def resolve(self, defaults: Mapping[str, int], limits: Mapping[str, int], *, model: str) -> ResolvedEncoderConfig:
-        """Return the resolved form, with a size for every axis of a model.
+    def resolve(self, defaults: Mapping[str, int], limits: Mapping[str, int], *, model: str) -> Self:
+        """Return the complete configuration, with a size for every axis of a model.
 
         Args:
             defaults: axes of the model with their default sizes.
@@ -132,12 +132,7 @@ class NeuronEncoderConfig(CompileConfig):
         raise_together(problems)
         sizes = {axis: min(size, limits.get(axis, size)) for axis, size in defaults.items()}
         sizes = {axis: size for axis, size in sizes.items() if getattr(self, axis) is None}
-        return self.completed(ResolvedEncoderConfig, **sizes)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedEncoderConfig(NeuronEncoderConfig):
-    """`NeuronEncoderConfig` of one model: every axis that it has is a size, every other axis is None."""
+        return self.completed(**sizes)
 
 
 AXES = tuple(

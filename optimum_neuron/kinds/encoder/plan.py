@@ -16,18 +16,17 @@ from ..base import Kind, Plan, other_graphs, shard_facts
 from ..empty import empty_model, split_empty
 from ..scenario import Recorder, Scenario
 from .architectures import Architecture, find_architecture
-from .configuration import BATCH_AXES, NeuronEncoderConfig, ResolvedEncoderConfig, Sizes
+from .configuration import BATCH_AXES, NeuronEncoderConfig, Sizes
 from .entry import MODEL, Forward, call_options, on_fakes, with_attentions
 from .inputs import default_sizes, frame_rule, ignored_inputs, largest_sizes, model_inputs, step_rules
 from .scenarios import encoder_scenarios
 
 
-class EncoderKind(Kind):
+class EncoderKind(Kind[NeuronEncoderConfig]):
     """Encoder-style models."""
 
     name = "encoder"
     config_class = NeuronEncoderConfig
-    resolved_class = ResolvedEncoderConfig
     without_effect = {"num_beams": "the model generates nothing"}
     captures_module = True
 
@@ -40,7 +39,9 @@ class EncoderKind(Kind):
         # A model in memory has its own class.
         return "" if source.module is not None else super().unserved(source, task)
 
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedEncoderConfig:
+    def resolve(
+        self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool
+    ) -> NeuronEncoderConfig:
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         _, row = find_architecture(source.config.model_type)
         inputs = model_inputs(model, config.task, row, config.torch_dtype)
@@ -50,7 +51,7 @@ class EncoderKind(Kind):
             model=f"a {source.config.model_type} model for {config.task}",
         )
 
-    def plan(self, source: ModelSource, config: ResolvedEncoderConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: NeuronEncoderConfig, *, trust_remote_code: bool) -> Plan:
         choice, row = find_architecture(source.config.model_type)
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         shards = split_empty(model, config, ends=False)
@@ -74,16 +75,16 @@ class EncoderKind(Kind):
             | shard_facts(shards),
         )
 
-    def prepare_reference(self, reference: Any, config: Any) -> Any:
+    def prepare_reference(self, reference: Any, config: NeuronEncoderConfig) -> Any:
         return with_attentions(reference) if config.output_attentions else reference
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronEncoderConfig
     ) -> Iterable[Scenario]:
         signature = self.signature(recorder.program, metadata, reference.config)["forward"]
         return encoder_scenarios(recorder, signature, reference, config)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronEncoderConfig) -> list[str]:
         if "signature" not in metadata:
             return ["its metadata has no signature"]
         inputs = Signature.from_dict(metadata["signature"])["forward"].inputs

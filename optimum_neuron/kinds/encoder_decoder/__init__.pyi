@@ -1,9 +1,6 @@
 from .configuration import (
     NeuronSeq2SeqConfig as NeuronSeq2SeqConfig,
     NeuronSpeechSeq2SeqConfig as NeuronSpeechSeq2SeqConfig,
-    ResolvedEncoderDecoderConfig as ResolvedEncoderDecoderConfig,
-    ResolvedSeq2SeqConfig as ResolvedSeq2SeqConfig,
-    ResolvedSpeechConfig as ResolvedSpeechConfig,
 )
 from .entry import EncodedSource as EncodedSource, layer_options as layer_options
 from .scenarios import EncoderDecoderScenarios as EncoderDecoderScenarios

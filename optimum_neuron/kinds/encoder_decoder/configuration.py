@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ...errors import ConfigError, raise_together
 from ...options.configuration import CompileConfig, NeuronConfig
-from ...options.option import option
+from ...options.option import OPEN, option
 from ...options.sizes import count_errors, limit_error, missing_axes, size_errors
 
 DEFAULT_LENGTH = 128
@@ -29,6 +29,7 @@ class EncoderDecoderConfig(CompileConfig):
     group: ClassVar[str] = NeuronConfig.group
     source_axes: ClassVar[tuple[str, ...]]
     """Fields that have the length of a source; a model has one of them."""
+    sizes_of_model = ("decoder_sequence_length",)
 
     batch_size: int = 1
     """Batch size of every graph; smaller batches are padded, larger ones are split."""
@@ -37,8 +38,8 @@ class EncoderDecoderConfig(CompileConfig):
     )
     """Beams of `generate` where it is called without `num_beams`; the decoder's graphs have a batch size of
     `batch_size * num_beams`."""
-    decoder_sequence_length: int | None = option(
-        None, help="tokens that a model such as T5 writes per sequence; --sequence_length is what it reads"
+    decoder_sequence_length: int = option(
+        OPEN, help="tokens that a model such as T5 writes per sequence; --sequence_length is what it reads"
     )
     """Tokens of a target, with its first one. None: the default of the task."""
     tensor_parallel_size: int = 1
@@ -55,6 +56,11 @@ class EncoderDecoderConfig(CompileConfig):
         return ("batch_size", self._source_axis, "decoder_sequence_length")
 
     @property
+    def open_sizes(self) -> list[str]:
+        has_source = any(getattr(self, axis) is not None for axis in self.source_axes)
+        return [*super().open_sizes, *([] if has_source else [" or ".join(self.source_axes)])]
+
+    @property
     def _source_axis(self) -> str:
         return next(axis for axis in self.source_axes if getattr(self, axis) is not None)
 
@@ -63,6 +69,11 @@ class EncoderDecoderConfig(CompileConfig):
         """Source lengths that are compiled."""
         length = getattr(self, self._source_axis)
         return length if isinstance(length, tuple) else (length,)
+
+    @property
+    def num_target_slots(self) -> int:
+        """Tokens of the longest target: slots of the self-attention cache."""
+        return self.decoder_sequence_length
 
     @property
     def num_target_rows(self) -> int:
@@ -98,23 +109,6 @@ class EncoderDecoderConfig(CompileConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedEncoderDecoderConfig(EncoderDecoderConfig):
-    """Fields of text and audio models alike, with a value for every length of one model."""
-
-    decoder_sequence_length: int = dataclasses.field()
-
-    def _problems(self) -> Iterator[ConfigError]:
-        if all(getattr(self, axis) is None for axis in self.source_axes):
-            yield ConfigError(f"{' or '.join(self.source_axes)} is missing.", options=list(self.source_axes))
-        yield from super()._problems()
-
-    @property
-    def num_target_slots(self) -> int:
-        """Tokens of the longest target: slots of the self-attention cache."""
-        return self.decoder_sequence_length
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NeuronSeq2SeqConfig(EncoderDecoderConfig):
     """Static shapes, arithmetic and target of one compiled encoder and decoder of texts.
 
@@ -132,9 +126,9 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
 
     task: str = "text2text-generation"
     """Task, as transformers' pipelines name it."""
-    sequence_length: int | tuple[int, ...] | None = None
+    sequence_length: int | tuple[int, ...] = OPEN
     """Tokens of a source, one length or several buckets; shorter sources are padded. None: 128."""
-    decoder_sequence_length: int | None = None
+    decoder_sequence_length: int = OPEN
     """Tokens of a target, with its first one. None: 128."""
     output_attentions: bool = False
     """Return the attention weights of every layer of encoder and decoder too."""
@@ -150,8 +144,8 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
         attentions = ("decoder_attentions", "cross_attentions")
         return (*("decoder_hidden_states",) * self.output_hidden_states, *attentions * self.output_attentions)
 
-    def resolve(self, *, num_positions: int | None) -> ResolvedSeq2SeqConfig:
-        """Return the resolved form with both lengths.
+    def resolve(self, *, num_positions: int | None) -> Self:
+        """Return the complete configuration, with both lengths.
 
         Args:
             num_positions: limit of the model's position tables; None: positions are relative.
@@ -162,15 +156,7 @@ class NeuronSeq2SeqConfig(EncoderDecoderConfig):
         names = ("sequence_length", "decoder_sequence_length")
         default = min(DEFAULT_LENGTH, num_positions or DEFAULT_LENGTH)
         lengths = self._lengths(dict.fromkeys(names, default), dict.fromkeys(names, num_positions))
-        return self.completed(ResolvedSeq2SeqConfig, **lengths)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedSeq2SeqConfig(NeuronSeq2SeqConfig, ResolvedEncoderDecoderConfig):
-    """`NeuronSeq2SeqConfig` of one model: both lengths have a value."""
-
-    sequence_length: int | tuple[int, ...] = dataclasses.field()
-    decoder_sequence_length: int = dataclasses.field()
+        return self.completed(**lengths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,13 +182,13 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
     is 10 seconds at 16 kHz."""
     nb_max_frames: int | None = None
     """Frames of a spectrogram, which the model fixes: 3,000 for Whisper, which is 30 seconds. None: that number."""
-    decoder_sequence_length: int | None = None
+    decoder_sequence_length: int = OPEN
     """Tokens of a target, with its first ones. None: what the model allows."""
     output_attentions: bool = False
     """Return the weights of cross-attention too (Whisper): `generate` reads word timestamps from them."""
 
-    def resolve(self, *, num_positions: int, num_frames: int | None = None) -> ResolvedSpeechConfig:
-        """Return the resolved form with both lengths.
+    def resolve(self, *, num_positions: int, num_frames: int | None = None) -> Self:
+        """Return the complete configuration, with both lengths.
 
         Args:
             num_positions: limit of the decoder's position table.
@@ -223,15 +209,8 @@ class NeuronSpeechSeq2SeqConfig(EncoderDecoderConfig):
             message = f"nb_max_frames is {frames}, but the model always reads {num_frames} frames."
             details = {"option": "nb_max_frames", "value": frames, "limit": num_frames}
             raise ConfigError(message, hint="Remove nb_max_frames.", **details)
-        return self.completed(ResolvedSpeechConfig, **lengths)
+        return self.completed(**lengths)
 
     @property
     def target_results(self) -> tuple[str, ...]:
         return ("cross_attentions",) * self.output_attentions
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedSpeechConfig(NeuronSpeechSeq2SeqConfig, ResolvedEncoderDecoderConfig):
-    """`NeuronSpeechSeq2SeqConfig` of one model: the target length and one of the source lengths have a value."""
-
-    decoder_sequence_length: int = dataclasses.field()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ from ..base import ANY_BATCH, Kind, Plan, other_graphs, shard_facts
 from ..empty import empty_model, split_empty
 from ..encoder import on_fakes, with_attentions
 from ..scenario import Recorder, Scenario
-from .configuration import NeuronSeq2SeqConfig, ResolvedEncoderDecoderConfig, ResolvedSeq2SeqConfig
+from .configuration import EncoderDecoderConfig, NeuronSeq2SeqConfig
 from .entry import (
     MODEL,
     STATES,
@@ -35,28 +35,17 @@ from .scenarios import EncoderDecoderScenarios
 from .signature import encoder_decoder_signature
 from .sources import SPEECH, Source, find_source
 
+PairConfig = TypeVar("PairConfig", bound=EncoderDecoderConfig)
 
-class Seq2SeqKind(Kind):
-    """Models that read a text and write one; `speech.py` has audio models."""
 
-    name = "seq2seq"
-    config_class = NeuronSeq2SeqConfig
-    resolved_class = ResolvedSeq2SeqConfig
+class EncoderDecoderKind(Kind[PairConfig]):
+    """Models that read a source and write a target."""
+
     generates = True
     without_effect: ClassVar[Mapping[str, str]] = {"dynamic_batch_size": ANY_BATCH}
     captures_module = True
 
-    def unserved(self, source: ModelSource, task: str) -> str:
-        config = source.config
-        # A configuration that joins two others has no vocabulary itself.
-        is_whole = config.is_encoder_decoder and hasattr(config, "vocab_size")
-        is_served = config.model_type in architectures_of(task) and is_whole
-        return "" if is_served else "transformers has no encoder-decoder of this architecture for it"
-
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedEncoderDecoderConfig:
-        return config.resolve(num_positions=getattr(source.config, "max_position_embeddings", None))
-
-    def plan(self, source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: PairConfig, *, trust_remote_code: bool) -> Plan:
         model = build_model(source, config, trust_remote_code=trust_remote_code)
         shards = split_empty(model, config, ends=True)
         read = find_source(model)
@@ -73,24 +62,24 @@ class Seq2SeqKind(Kind):
             facts={"source": dataclasses.asdict(read), "signature": signature.to_dict()} | shard_facts(shards),
         )
 
-    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: PairConfig) -> Signature:
         encode, decode = (
             next(graph for graph in program.graphs.values() if graph.role == role) for role in ("encode", "decode")
         )
         source = Source(**metadata["source"])
         return encoder_decoder_signature(source, model_config, encoded=encode.outputs, results=decode.outputs)
 
-    def prepare_reference(self, reference: Any, config: Any) -> Any:
+    def prepare_reference(self, reference: Any, config: PairConfig) -> Any:
         return with_attentions(reference) if config.returns_attentions else reference
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: PairConfig
     ) -> Iterable[Scenario]:
         signature = self.signature(recorder.program, metadata, reference.config)
         source = Source(**metadata["source"])
         return EncoderDecoderScenarios(recorder, signature, reference, source, config)
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: PairConfig) -> list[str]:
         if "source" not in metadata:
             return ["its metadata has no source"]
         if problems := other_graphs(program, graph_names(config)):
@@ -114,12 +103,12 @@ class Seq2SeqKind(Kind):
         return problems
 
 
-def graph_names(config: ResolvedEncoderDecoderConfig) -> set[str]:
+def graph_names(config: EncoderDecoderConfig) -> set[str]:
     """Names of all entry points that a complete configuration is compiled into."""
     return {"decode", *(f"{kind}_{bucket}" for bucket in config.source_buckets for kind in ("encode", "prefill"))}
 
 
-def build_model(source: ModelSource, config: ResolvedEncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
+def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remote_code: bool) -> Any:
     """The model without weights, with the attention that the masks here are made for."""
     reads_text = source.config.model_type not in SPEECH
     # Fused attention does not return its weights; Whisper's encoder and self-attention stay fused.
@@ -130,7 +119,7 @@ def build_model(source: ModelSource, config: ResolvedEncoderDecoderConfig, *, tr
     return model
 
 
-def state_specs(model: Any, read: Source, config: ResolvedEncoderDecoderConfig) -> dict[str, TensorSpec]:
+def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
     """Caches of every decoder layer: `self_key` [B, K, H, T], `self_value` [B, K, T, H], both `cross` [B, K, S, H]."""
     rows, target, source = config.num_target_rows, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
@@ -153,7 +142,7 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
     return [(layer.keys.shape[1], layer.keys.shape[3]) for layer in cache.self_attention_cache.layers]
 
 
-def _layer_names(model: Any, config: ResolvedEncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
+def _layer_names(model: Any, config: EncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
     """Names of the results of each layer, as "hidden_states.0", of graphs of sources and of targets."""
     counts = {"decoder_hidden_states": num_layers + 1}
     if config.source_results:
@@ -176,7 +165,7 @@ def hidden_width(model: Any) -> int:
 def _captures(
     model: nn.Module,
     read: Source,
-    config: ResolvedEncoderDecoderConfig,
+    config: EncoderDecoderConfig,
     states: dict[str, TensorSpec],
     encoded: tuple[str, ...],
     results: tuple[str, ...],
@@ -220,6 +209,25 @@ def _capture(
         outputs=outputs,
         shorten=shorten,
     )
+
+
+class Seq2SeqKind(EncoderDecoderKind[NeuronSeq2SeqConfig]):
+    """Models that read a text and write one; `speech.py` has audio models."""
+
+    name = "seq2seq"
+    config_class = NeuronSeq2SeqConfig
+
+    def unserved(self, source: ModelSource, task: str) -> str:
+        config = source.config
+        # A configuration that joins two others has no vocabulary itself.
+        is_whole = config.is_encoder_decoder and hasattr(config, "vocab_size")
+        is_served = config.model_type in architectures_of(task) and is_whole
+        return "" if is_served else "transformers has no encoder-decoder of this architecture for it"
+
+    def resolve(
+        self, source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remote_code: bool
+    ) -> NeuronSeq2SeqConfig:
+        return config.resolve(num_positions=getattr(source.config, "max_position_embeddings", None))
 
 
 KIND = Seq2SeqKind()

@@ -17,7 +17,7 @@ import torch
 from ...engine import EncoderDecoder, Sequences, Signature
 from ..encoder import unflatten
 from ..scenario import SEED, Recorder, Results, Scenario
-from .configuration import ResolvedEncoderDecoderConfig
+from .configuration import EncoderDecoderConfig
 from .entry import layer_options
 from .sources import Source
 
@@ -46,7 +46,7 @@ class EncoderDecoderScenarios:
         signature: Signature,
         reference: Any,
         source: Source,
-        config: ResolvedEncoderDecoderConfig,
+        config: EncoderDecoderConfig,
     ) -> None:
         self._recorder, self._signature, self._reference = recorder, signature, reference
         self._source, self._config = source, config

@@ -8,7 +8,7 @@ import functools
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -28,10 +28,11 @@ from ...models import (
     require_family,
 )
 from ...models.generic import GenericDecoder, build, weight_map
+from ...options.configuration import NeuronConfig
 from ...sources import TASKS, ModelSource, architectures_of
 from ..base import MODEL, Plan, other_graphs, shard_facts
 from ..decoder import (
-    DecoderKind,
+    GeneratingKind,
     adaptable,
     choice_facts,
     decoder_captures,
@@ -47,8 +48,10 @@ from .entry import EncoderEntry, PromptEntry
 from .scenarios import FeatureScenarios
 from .signature import feature_inputs
 
+FeatureConfig = TypeVar("FeatureConfig", bound=NeuronConfig)
 
-class FeatureKind(DecoderKind):
+
+class FeatureKind(GeneratingKind[FeatureConfig]):
     """Models whose prompts have images or audio, and which generate text with their cache on the device."""
 
     modality: ClassVar[Modality]
@@ -73,11 +76,13 @@ class FeatureKind(DecoderKind):
         """Return what is known of the architecture."""
 
     @abstractmethod
-    def num_features(self, model_config: Any, config: Any) -> int:
+    def num_features(self, model_config: Any, config: FeatureConfig) -> int:
         """Return the tokens that stand for the largest image or audio."""
 
     @abstractmethod
-    def encoder_inputs(self, model_config: Any, config: Any) -> Iterable[tuple[dict[str, int], dict[str, TensorSpec]]]:
+    def encoder_inputs(
+        self, model_config: Any, config: FeatureConfig
+    ) -> Iterable[tuple[dict[str, int], dict[str, TensorSpec]]]:
         """Return the sizes that distinguish each encoder graph, and its inputs."""
 
     @abstractmethod
@@ -85,10 +90,10 @@ class FeatureKind(DecoderKind):
         """Return how the encoder graphs are called."""
 
     @abstractmethod
-    def encoder_problems(self, encoders: list[Graph], config: Any) -> list[str]:
+    def encoder_problems(self, encoders: list[Graph], config: FeatureConfig) -> list[str]:
         """Return how the encoder graphs differ from a configuration."""
 
-    def plan(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> Plan:
+    def plan(self, source: ModelSource, config: FeatureConfig, *, trust_remote_code: bool) -> Plan:
         row = self.architecture(source.config)
         encoder = _build_encoder(row, source.config, config)
         decoder = quantized(adaptable(_build_decoder(row, source.config, config), config), config)
@@ -126,7 +131,7 @@ class FeatureKind(DecoderKind):
         )
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Any
+        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: FeatureConfig
     ) -> Iterable[Scenario]:
         return self.scenarios_class(
             recorder,
@@ -137,7 +142,7 @@ class FeatureKind(DecoderKind):
             most=getattr(config, f"max_num_{self.modality}s"),
         )
 
-    def problems(self, program: Program, metadata: Mapping[str, Any], config: Any) -> list[str]:
+    def problems(self, program: Program, metadata: Mapping[str, Any], config: FeatureConfig) -> list[str]:
         if f"{self.modality}_tokens" not in metadata:
             return [f"its metadata has no {self.modality}_tokens"]
         encoders = self.encoders(program)
@@ -162,7 +167,7 @@ class FeatureKind(DecoderKind):
         encode: dict[Role, RoleSignature] = {self.role: self.encoder_signature(model_config, dtype)}
         return dataclasses.replace(signature, roles=encode | signature.roles)
 
-    def _prompt_inputs(self, model_config: Any, config: Any, num_tokens: int) -> dict[str, TensorSpec]:
+    def _prompt_inputs(self, model_config: Any, config: FeatureConfig, num_tokens: int) -> dict[str, TensorSpec]:
         """What a prompt of so many tokens takes for its features; it cannot have more of them than tokens."""
         row = self.architecture(model_config)
         most = getattr(config, f"max_num_{self.modality}s") * self.num_features(model_config, config)
@@ -177,7 +182,7 @@ class FeatureKind(DecoderKind):
             inputs["position_offset"] = TensorSpec(shape=(config.batch_size, 1), dtype="int64")
         return inputs
 
-    def _encoder_captures(self, encoder: GenericDecoder, model_config: Any, config: Any) -> list[Recapture]:
+    def _encoder_captures(self, encoder: GenericDecoder, model_config: Any, config: FeatureConfig) -> list[Recapture]:
         row, captures = self.architecture(model_config), list[Recapture]()
         for sizes, inputs in self.encoder_inputs(model_config, config):
             options = {
@@ -196,7 +201,7 @@ def _capture(entry: nn.Module, options: Mapping[str, Any], is_uniform: bool, sho
     return capture(entry, shorten=shorten and is_uniform, **options)
 
 
-def _build_encoder(row: FeatureArchitecture, model_config: Any, config: Any) -> GenericDecoder:
+def _build_encoder(row: FeatureArchitecture, model_config: Any, config: NeuronConfig) -> GenericDecoder:
     """The model without weights, with its encoder only; wrapped as where it is the decoder too."""
     wrapper = build(model_config, auto_class=TASKS[config.task].auto_class)
     _remove(wrapper.model, (row.text, row.head))
@@ -205,7 +210,7 @@ def _build_encoder(row: FeatureArchitecture, model_config: Any, config: Any) -> 
     return wrapper
 
 
-def _build_decoder(row: FeatureArchitecture, model_config: Any, config: Any) -> Family:
+def _build_decoder(row: FeatureArchitecture, model_config: Any, config: NeuronConfig) -> Family:
     """The decoder of a family where one covers it, else the model's own code without its encoder."""
     text = copy.deepcopy(model_config.get_text_config(decoder=True))
     # Whether the head is the embedding is said of the whole model: its head is beside the decoder.

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...base.core import AutoCast
 from ...compiler import memory_need
-from ...kinds.diffusion import ResolvedDiffusionConfig
+from ...kinds.diffusion import NeuronDiffusionConfig
 from ..work import GraphWork, Work, work_of_program
 from .source import Pipeline
 
@@ -55,7 +55,7 @@ class PictureRequest:
             "tensor_parallel_size": num_cores,
             "data_parallel_mode": pipeline.denoiser if halves_apart else "none",
         }
-        return ResolvedDiffusionConfig(batch_size=self.batch_size, height=self.height, width=self.width, **fields)
+        return NeuronDiffusionConfig(batch_size=self.batch_size, height=self.height, width=self.width, **fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from ...base.wording import counted
 from ...compiler import MICROCODE_BYTES
 from ...errors import ConfigError, invalid_choice
 from ...exporters.diffusion import size_multiple, with_sizes
-from ...kinds.diffusion import ResolvedDiffusionConfig, is_shared
+from ...kinds.diffusion import NeuronDiffusionConfig, is_shared
 from ..machine import Machine, choose_cores, positive
 from ..request import DTYPES, EstimateRequest, require_no_options
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures
@@ -45,7 +45,7 @@ def picture_request(pipeline: Pipeline, request: EstimateRequest) -> PictureRequ
     if dtype not in ELEMENT_BYTES:
         raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
     bare = pipeline.bare(dtype)
-    usual, sizes = with_sizes(ResolvedDiffusionConfig(), bare), request.export
+    usual, sizes = with_sizes(NeuronDiffusionConfig(), bare), request.export
     height, width = (
         _pixels(name, sizes.get(name, getattr(usual, name)), size_multiple(bare)) for name in ("height", "width")
     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ....errors import ModelError
-from .. import FeatureArchitecture
+from ..architecture import FeatureArchitecture
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

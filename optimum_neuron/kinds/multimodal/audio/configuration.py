@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Self
 
 from ....errors import ConfigError
-from ....options.configuration import NeuronConfig, ResolvedNeuronConfig
+from ....options.configuration import NeuronConfig
 from ....options.decoder_checks import chunk_errors
-from ....options.option import option
+from ....options.option import OPEN, option
 from ....options.sizes import count_errors
 
 AUDIO_SIZES = ("max_num_audios", "audio_batch_size")
@@ -32,10 +33,12 @@ class NeuronAudioTextConfig(NeuronConfig):
         ```
     """
 
+    sizes_of_model = (*NeuronConfig.sizes_of_model, "max_num_audios")
+
     task: str = "any-to-any"
     """Task, as transformers' pipelines name it."""
-    max_num_audios: int | None = option(
-        None, help="audios of a prompt (any-to-any); one that is longer than 30 seconds counts as its parts"
+    max_num_audios: int = option(
+        OPEN, help="audios of a prompt (any-to-any); one that is longer than 30 seconds counts as its parts"
     )
     """Audios of a prompt of the length that the model was trained on; a longer one counts as its parts. None: 1."""
     audio_batch_size: int = option(1, help="audios that the audio encoder takes at once (any-to-any)")
@@ -51,8 +54,8 @@ class NeuronAudioTextConfig(NeuronConfig):
         yield from super()._problems()
         yield from chunk_errors(self, "audio")
 
-    def resolve(self, *, max_position_embeddings: int, audio_tokens: int) -> ResolvedAudioTextConfig:  # type: ignore[override]
-        """Return the resolved form, with lengths for a model.
+    def resolve(self, *, max_position_embeddings: int, audio_tokens: int) -> Self:  # type: ignore[override]
+        """Return the complete configuration, with lengths for a model.
 
         Args:
             max_position_embeddings: positions of the decoder.
@@ -69,14 +72,4 @@ class NeuronAudioTextConfig(NeuronConfig):
             message = f"max_num_audios is {num_audios}, but an audio takes {audio_tokens} of sequence_length={length}."
             details = {"option": "max_num_audios", "value": num_audios, "sequence_length": needed}
             raise ConfigError(message, hint=f"Pass sequence_length={needed} or more.", **details)
-        return self.completed(ResolvedAudioTextConfig, **lengths, max_num_audios=num_audios)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedAudioTextConfig(NeuronAudioTextConfig, ResolvedNeuronConfig):
-    """`NeuronAudioTextConfig` of one model: every length and size has a value."""
-
-    sequence_length: int = dataclasses.field()
-    prefill_buckets: tuple[int, ...] = dataclasses.field()
-    decode_buckets: tuple[int, ...] = dataclasses.field()
-    max_num_audios: int = dataclasses.field()
+        return self.completed(**lengths, max_num_audios=num_audios)

@@ -12,18 +12,18 @@ from ....compiler import Graph
 from ....engine import RoleSignature
 from ....sources import ModelSource
 from ...decoder import num_positions, require_cores, require_topk
-from .. import FeatureKind, audio_signature
+from ..plan import FeatureKind
+from ..signature import audio_signature
 from .architectures import AudioArchitecture, find_architecture, num_frames
-from .configuration import NeuronAudioTextConfig, ResolvedAudioTextConfig
+from .configuration import NeuronAudioTextConfig
 from .scenarios import AudioTextScenarios
 
 
-class AudioTextKind(FeatureKind):
+class AudioTextKind(FeatureKind[NeuronAudioTextConfig]):
     """Models that read audio and text, and generate text with their cache on the device."""
 
     name = "audio_text"
     config_class = NeuronAudioTextConfig
-    resolved_class = ResolvedAudioTextConfig
     modality = "audio"
     role = "encode_audio"
     field = "audio-language"
@@ -33,11 +33,13 @@ class AudioTextKind(FeatureKind):
     def architecture(self, model_config: Any) -> AudioArchitecture:
         return find_architecture(model_config)
 
-    def num_features(self, model_config: Any, config: Any) -> int:
+    def num_features(self, model_config: Any, config: NeuronAudioTextConfig) -> int:
         frames = torch.tensor(num_frames(model_config))
         return int(find_architecture(model_config).num_tokens(model_config, frames))
 
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedAudioTextConfig:
+    def resolve(
+        self, source: ModelSource, config: NeuronAudioTextConfig, *, trust_remote_code: bool
+    ) -> NeuronAudioTextConfig:
         require_cores(source.config, config)
         require_topk(source.config, config)
         return config.resolve(
@@ -46,7 +48,7 @@ class AudioTextKind(FeatureKind):
         )
 
     def encoder_inputs(
-        self, model_config: Any, config: ResolvedAudioTextConfig
+        self, model_config: Any, config: NeuronAudioTextConfig
     ) -> Iterator[tuple[dict[str, int], dict[str, TensorSpec]]]:
         size, length = config.audio_batch_size, num_frames(model_config)
         shape = (size, model_config.audio_config.num_mel_bins, length)
@@ -58,7 +60,7 @@ class AudioTextKind(FeatureKind):
     def encoder_signature(self, model_config: Any, dtype: str) -> RoleSignature:
         return audio_signature(find_architecture(model_config).has_mask, dtype)
 
-    def encoder_problems(self, encoders: list[Graph], config: Any) -> list[str]:
+    def encoder_problems(self, encoders: list[Graph], config: NeuronAudioTextConfig) -> list[str]:
         if len(encoders) != 1:
             return [f"it has {len(encoders)} audio encoders instead of 1"]
         num_audios = encoders[0].inputs["input_features"].shape[0]

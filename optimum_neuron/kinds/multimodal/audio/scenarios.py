@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from ...scenario import SEED, Results, Scenario
-from .. import FeatureScenarios
+from ..scenarios import FeatureScenarios
 
 
 class AudioTextScenarios(FeatureScenarios):

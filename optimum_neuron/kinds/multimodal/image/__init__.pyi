@@ -2,7 +2,6 @@ from . import plan as plan
 from .architectures import Architecture as Architecture, find_architecture as find_architecture
 from .configuration import (
     NeuronImageTextConfig as NeuronImageTextConfig,
-    ResolvedImageTextConfig as ResolvedImageTextConfig,
 )
 from .plan import ENCODE as ENCODE
 from .scenarios import ImageTextScenarios as ImageTextScenarios

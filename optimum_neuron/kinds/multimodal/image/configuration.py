@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Self
 
 from ....errors import ConfigError
-from ....options.configuration import NeuronConfig, ResolvedNeuronConfig
+from ....options.configuration import NeuronConfig
 from ....options.decoder_checks import chunk_errors
-from ....options.option import option
+from ....options.option import OPEN, option
 from ....options.sizes import count_errors, size_errors
 
 IMAGE_SIZES = ("max_num_images", "image_size", "image_batch_size")
@@ -32,14 +33,16 @@ class NeuronImageTextConfig(NeuronConfig):
         ```
     """
 
+    sizes_of_model = (*NeuronConfig.sizes_of_model, "max_num_images", "image_size")
+
     task: str = "image-text-to-text"
     """Task, as transformers' pipelines name it."""
-    max_num_images: int | None = option(
-        None, help="images of a prompt (image-text-to-text); one that is split counts as its tiles"
+    max_num_images: int = option(
+        OPEN, help="images of a prompt (image-text-to-text); one that is split counts as its tiles"
     )
     """Images of a prompt; one that is split counts as its tiles. None: the tiles of one image."""
-    image_size: int | tuple[int, ...] | None = option(
-        None, help="pixels of such an image, or tile, in height and in width", is_input_size=True
+    image_size: int | tuple[int, ...] = option(
+        OPEN, help="pixels of such an image, or tile, in height and in width", is_input_size=True
     )
     """Pixels of an image, or of a tile, in height and in width; several where images have any shape (Qwen): the
     smallest with enough patches runs. None: the processor's, or the model's."""
@@ -64,8 +67,8 @@ class NeuronImageTextConfig(NeuronConfig):
         max_num_images: int,
         image_size: int | tuple[int, ...],
         image_tokens: int,
-    ) -> ResolvedImageTextConfig:
-        """Return the resolved form, with lengths and sizes of images for a model.
+    ) -> Self:
+        """Return the complete configuration, with lengths and sizes of images for a model.
 
         Args:
             max_position_embeddings: positions of the decoder.
@@ -89,15 +92,4 @@ class NeuronImageTextConfig(NeuronConfig):
                 **{"option": "max_num_images", "value": num_images, "limit": limit, "sequence_length": needed},
             )
         size = self.image_size or image_size
-        return self.completed(ResolvedImageTextConfig, **lengths, max_num_images=num_images, image_size=size)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedImageTextConfig(NeuronImageTextConfig, ResolvedNeuronConfig):
-    """`NeuronImageTextConfig` of one model: every length and size has a value."""
-
-    sequence_length: int = dataclasses.field()
-    prefill_buckets: tuple[int, ...] = dataclasses.field()
-    decode_buckets: tuple[int, ...] = dataclasses.field()
-    max_num_images: int = dataclasses.field()
-    image_size: int | tuple[int, ...] = dataclasses.field()
+        return self.completed(**lengths, max_num_images=num_images, image_size=size)

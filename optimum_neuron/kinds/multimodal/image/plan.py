@@ -11,9 +11,10 @@ from ....compiler import Graph, Program
 from ....engine import RoleSignature, Signature
 from ....sources import ModelSource
 from ...decoder import KEYS_AND_VALUES, num_positions, require_cores, require_topk
-from .. import FeatureKind, patches_signature, vision_signature
+from ..plan import FeatureKind
+from ..signature import patches_signature, vision_signature
 from .architectures import Architecture, all_sizes, check_image_size, default_images, find_architecture
-from .configuration import NeuronImageTextConfig, ResolvedImageTextConfig
+from .configuration import NeuronImageTextConfig
 from .scenarios import ImageTextScenarios
 
 ENCODE = "encode_image"
@@ -23,12 +24,11 @@ UPSTREAM_IMAGES = 5
 """Images of a prompt in Optimum Neuron, by default, where an image is one tile; fewer where a sequence holds fewer."""
 
 
-class ImageTextKind(FeatureKind):
+class ImageTextKind(FeatureKind[NeuronImageTextConfig]):
     """Models that read images and text, and generate text with their cache on the device."""
 
     name = "image_text"
     config_class = NeuronImageTextConfig
-    resolved_class = ResolvedImageTextConfig
     modality = "image"
     role = "encode_image"
     field = "vision-language"
@@ -38,10 +38,12 @@ class ImageTextKind(FeatureKind):
     def architecture(self, model_config: Any) -> Architecture:
         return find_architecture(model_config)
 
-    def num_features(self, model_config: Any, config: Any) -> int:
+    def num_features(self, model_config: Any, config: NeuronImageTextConfig) -> int:
         return find_architecture(model_config).image_tokens(model_config, all_sizes(config.image_size)[-1])
 
-    def resolve(self, source: ModelSource, config: Any, *, trust_remote_code: bool) -> ResolvedImageTextConfig:
+    def resolve(
+        self, source: ModelSource, config: NeuronImageTextConfig, *, trust_remote_code: bool
+    ) -> NeuronImageTextConfig:
         require_cores(source.config, config)
         require_topk(source.config, config)
         row = find_architecture(source.config)
@@ -58,7 +60,7 @@ class ImageTextKind(FeatureKind):
         )
 
     def encoder_inputs(
-        self, model_config: Any, config: ResolvedImageTextConfig
+        self, model_config: Any, config: NeuronImageTextConfig
     ) -> Iterator[tuple[dict[str, int], dict[str, TensorSpec]]]:
         row, settings = find_architecture(model_config), model_config.vision_config
         num_images, image_sizes = config.image_batch_size, all_sizes(config.image_size)
@@ -86,7 +88,7 @@ class ImageTextKind(FeatureKind):
         dtype = self.encoders(program)[0].inputs["pixel_values"].dtype
         return self.feature_signature(model_config, dtype, KEYS_AND_VALUES)
 
-    def encoder_problems(self, encoders: list[Graph], config: Any) -> list[str]:
+    def encoder_problems(self, encoders: list[Graph], config: NeuronImageTextConfig) -> list[str]:
         sizes, problems = all_sizes(config.image_size), []
         if len(encoders) != len(sizes):
             return [f"it has {len(encoders)} vision encoders for {len(sizes)} image sizes"]

@@ -12,7 +12,7 @@ import torch
 from ....engine import PromptFeatures, position_offset
 from ...decoder import Batch
 from ...scenario import SEED, Results, Scenario
-from .. import FeatureScenarios
+from ..scenarios import FeatureScenarios
 
 
 class ImageTextScenarios(FeatureScenarios):

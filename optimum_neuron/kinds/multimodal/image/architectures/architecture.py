@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ... import FeatureArchitecture
+from ...architecture import FeatureArchitecture
 
 Layout = Literal["rows", "images", "patches"]
 """Axes of `pixel_values`: rows [batch, images, channels, height, width] with a mask of pixels, where images of zeros
