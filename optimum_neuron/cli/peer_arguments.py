@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import argparse
 
+from ..exporters import WITHOUT_EFFECT
 from ..sources.pipelines import ADDITION_SYNONYMS
 from .arguments import positive_int
 
-_NUMBERS = {
-    "patch_size": "changes nothing: the checkpoint has the patch size",
-    "vae_scale_factor": "changes nothing: the configuration of the autoencoder has it",
-}
-_SWITCHES = {
-    "disable-fast-relayout": "changes nothing: layouts are chosen by the real compiler only",
-    "disable-fallback": "changes nothing: no operator runs on the host unless --allow_host_ops names it",
-}
+_NUMBERS, _SWITCHES = ("patch_size", "vae_scale_factor"), ("disable_fast_relayout", "disable_fallback")
 _ADDITIONS = {
     "unet": "UNet in place of the pipeline's: folder or id",
     "controlnet_ids": "one or several ControlNets",
@@ -35,10 +29,12 @@ _OF_ONE_VALUE, _OF_NUMBERS = ("unet",), ("lora_scales", "ip_adapter_scale")
 
 def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options of Optimum Neuron without a meaning here")
-    for name, meaning in _NUMBERS.items():
-        group.add_argument(f"--{name}", type=positive_int, metavar="N", help=meaning)
-    for name, meaning in _SWITCHES.items():
-        group.add_argument(f"--{name}", action="store_true", help=meaning)
+    for name in (*_NUMBERS, *_SWITCHES):
+        meaning = f"changes nothing: {WITHOUT_EFFECT[name]}"
+        if name in _NUMBERS:
+            group.add_argument(f"--{name}", type=positive_int, metavar="N", help=meaning)
+        else:
+            group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=meaning)
     additions = parser.add_argument_group("what is added to a diffusion pipeline")
     for name, meaning in _ADDITIONS.items():
         num_values, kind = None if name in _OF_ONE_VALUE else "+", float if name in _OF_NUMBERS else str

@@ -84,6 +84,7 @@ from .peer_options import (
     OF_GENERATION as OF_GENERATION,
     OTHER_NAMES as OTHER_NAMES,
     PEER_OPTIONS as PEER_OPTIONS,
+    WITHOUT_EFFECT as WITHOUT_EFFECT,
     translate as translate,
 )
 from .prepare import check_tolerance as check_tolerance, open_cache as open_cache, prepare as prepare

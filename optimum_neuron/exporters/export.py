@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError
 from ..sources import (
@@ -15,7 +15,6 @@ from ..sources import (
     merge_adapter,
 )
 from ..sources.pipelines import customize, split_additions
-from .diffusion import PipelineReport, export_pipeline
 from .folder_marks import is_export
 from .peer_options import refuse_additions, translate
 from .prepare import open_cache, prepare
@@ -24,6 +23,9 @@ from .report import ExportReport
 from .request import neuron_config, split_options
 from .save import check_output, save_folder
 from .vendor_folder import refuse_vendor_export
+
+if TYPE_CHECKING:
+    from .diffusion import PipelineReport
 
 
 def main_export(
@@ -79,6 +81,8 @@ def main_export(
     work = WorkFolder()  # of a merged checkpoint, which is read until the export is written
     source = _source(model_name_or_path, adapter, where, work.path)
     if is_pipeline(source.folder):
+        from .diffusion import export_pipeline
+
         return export_pipeline(
             source,
             Path(output),

@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import ConfigError, ModelError
 from ..kinds import compile_options
 from ..options.configuration import NEFF_FILE, CompileConfig
+from ..options.peer_names import joined, report_without_effect
 from ..sources.pipelines import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from .quantization_options import CACHE_DTYPES, QUANTIZATION_OPTIONS, cache_dtype_of, translate_quantization
 
@@ -96,9 +97,7 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
         translated["kv_cache_dtype"] = CACHE_DTYPES[cache]
     values = {name: options[name] for name in PEER_OPTIONS if options.get(name) is not None}
     refuse_additions([name for name in OF_DIFFUSION if values.get(name)])
-    for name in WITHOUT_EFFECT:
-        if name in values:
-            logger.info("%s=%r changes nothing: %s.", name, values[name], WITHOUT_EFFECT[name])
+    report_without_effect(values, WITHOUT_EFFECT)
     wrong = {name: values[name] for name in FIXED if name in values and not _is_same(values[name], FIXED[name][0])}
     if wrong:
         raise ConfigError(
@@ -106,11 +105,11 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"Remove {', '.join(wrong)}.",
             options=wrong,
         )
-    for other, name in OTHER_NAMES.items():
-        if other in values and translated.setdefault(name, values[other]) != values[other]:
-            raise _same_option(other, values[other], name, translated[name])
-    if (named := cache_dtype_of(values)) is not None and translated.setdefault("kv_cache_dtype", named[1]) != named[1]:
-        raise _same_option(named[0], values[named[0]], "kv_cache_dtype", translated["kv_cache_dtype"])
+    translated = joined(
+        translated, ((other, OTHER_NAMES[other], values[other]) for other in OTHER_NAMES if other in values)
+    )
+    if (named := cache_dtype_of(values)) is not None:
+        translated = joined(translated, [(named[0], "kv_cache_dtype", named[1])])
     sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
     result = _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
     batches = result.get("continuous_batching")
@@ -138,14 +137,6 @@ def _sampling_options(config: Any) -> dict[str, Any]:
         logger.info("%s: %s change nothing: they are settings of a request.", _SAMPLING_CONFIG, ", ".join(settings))
     number = fields.get("global_topk")
     return {"on_device_sampling": True} | ({} if number is None else {"max_topk": number})
-
-
-def _same_option(other: str, value: Any, name: str, own_value: Any) -> ConfigError:
-    return ConfigError(
-        f"{other}={value!r} and {name}={own_value!r} are the same option.",
-        hint=f"Pass {name} only: {other} is another name for it.",
-        options=[other, name],
-    )
 
 
 def refuse_additions(names: Collection[str]) -> None:

@@ -6,7 +6,6 @@ A step of an export knows a task and an architecture and asks `registry.kind_of(
 from __future__ import annotations
 
 import dataclasses
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from ..base.core import Choice
 from ..errors import ConfigError, ModelError
 from ..options.configuration import DEGREES, CompileConfig
+from ..options.peer_names import renamed, report_without_effect
 from ..sources import architectures_of, tasks_of
 from ..weights import Shards
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..sources import ModelSource
     from .scenario import Recorder, Scenario
 
-
-logger = logging.getLogger(__name__)
 
 MODEL = "model"
 """Attribute of captured modules that holds the model: the first part of a program's weight names."""
@@ -105,15 +103,10 @@ class Kind(ABC, Generic[Config]):
                     option=name,
                     value=degree,
                 )
-        plain = {name: value for name, value in options.items() if name not in (*self.synonyms, *self.without_effect)}
-        for name in options.keys() & self.without_effect.keys():
-            logger.info("%s=%r changes nothing: %s.", name, options[name], self.without_effect[name])
-        for name in options.keys() & self.synonyms.keys():
-            ours = self.synonyms[name]
-            if plain.setdefault(ours, options[name]) != options[name]:
-                message = f"{name}={options[name]!r} and {ours}={plain[ours]!r} are the same option."
-                raise ConfigError(message, hint=f"Pass {ours} only.", options=[name, ours])
-        return plain
+        report_without_effect(options, self.without_effect)
+        return renamed(
+            {name: value for name, value in options.items() if name not in self.without_effect}, self.synonyms
+        )
 
     def batch_options(self, task: str) -> tuple[str, ...]:
         """Return the keywords that set a model's batch size."""

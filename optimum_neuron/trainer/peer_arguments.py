@@ -7,15 +7,13 @@ reported by one INFO line (`WITHOUT_EFFECT`). `arguments.py` has the fields with
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from typing import Any
 
 from ..distributed import WITHOUT_EFFECT as LAYOUT
 from ..errors import ConfigError
 from ..options.option import ChecksKeywords
-
-logger = logging.getLogger(__name__)
+from ..options.peer_names import report_without_effect
 
 WITHOUT_EFFECT = {
     **{name: LAYOUT[name] for name in ("async_save", "fuse_qkv", "kv_size_multiplier", "num_local_ranks_per_step")},
@@ -84,9 +82,8 @@ class PeerArgumentsMixin(ChecksKeywords):
     def translate_peer_arguments(self) -> None:
         """Set the fields that these arguments stand for, and report the others."""
         upstream: Any = self
-        names = [name for name in WITHOUT_EFFECT if getattr(self, name) is not None]
-        for name in names:
-            logger.info("%s=%r changes nothing: %s.", name, getattr(self, name), WITHOUT_EFFECT[name])
+        given = {name: getattr(self, name) for name in WITHOUT_EFFECT}
+        report_without_effect({name: value for name, value in given.items() if value is not None}, WITHOUT_EFFECT)
         if self.warmup_ratio is not None:
             if upstream.warmup_steps not in (0, self.warmup_ratio):
                 raise _both("warmup_ratio", self.warmup_ratio, "warmup_steps", upstream.warmup_steps)

@@ -1,125 +1,35 @@
-"""A kind is one module and a row: a toy kind is exported, cached, checked, estimated, and on the command line."""
+"""A kind is one folder and a row: a toy kind is exported, cached, run, checked, estimated, and on the command line."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import functools
-from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import nn
+from transformers import BertModel
 
 from optimum_neuron import check_model
-from optimum_neuron.base.core import Choice, TensorSpec
 from optimum_neuron.cli import add_compile_arguments, add_graph_arguments, add_size_arguments, options_from
-from optimum_neuron.compiler import capture
-from optimum_neuron.engine import Signature
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.exporters import cached_entries, main_export, read_folder
-from optimum_neuron.kinds import KINDS, Kind, Plan, Scenario, compile_options, kind_of
-from optimum_neuron.kinds.empty import empty_model
+from optimum_neuron.exporters import cached_entries, load_exported, main_export, read_folder
+from optimum_neuron.kinds import KINDS, compile_options, kind_of
 from optimum_neuron.kinds.registry import KindRow, register_kind
-from optimum_neuron.options.configuration import CompileConfig
-from optimum_neuron.options.option import OPEN, SOURCE_OPTIONS, option
-from optimum_neuron.options.sizes import count_errors
+from optimum_neuron.options.option import SOURCE_OPTIONS
 from optimum_neuron.simulator import compare, estimate
 from optimum_neuron.sources import load_source, tasks
 from tests.encoders import save_tiny_encoder
+from tests.kinds.toy import plan
+from tests.kinds.toy.configuration import TASK, ToyConfig
 from tests.raising import raises
-
-TASK = "two-step-encoding"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ToyConfig(CompileConfig):
-    """Shapes of a toy model."""
-
-    group = "toy models"
-    sizes_of_model = ("num_words",)
-
-    task: str = TASK
-    num_words: int = option(OPEN, help="words of a text", is_input_size=True)
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return ("num_words",)
-
-    def _problems(self) -> Iterator[ConfigError]:
-        yield from count_errors(self, ("num_words",), optional=True)
-        yield from super()._problems()
-
-
-class Embed(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids):
-        return self.model.embeddings(input_ids=input_ids)
-
-
-class Encode(Embed):
-    def forward(self, hidden):
-        return self.model.encoder(hidden).last_hidden_state
-
-
-class ToyKind(Kind):
-    """Two entry points: embeddings, and the layers on top of them."""
-
-    name = "toy"
-    config_class = ToyConfig
-
-    def resolve(self, source, config, *, trust_remote_code):
-        return config.completed(num_words=config.num_words or 8)
-
-    def plan(self, source, config, *, trust_remote_code):
-        model = empty_model(source, config, attention=None, trust_remote_code=trust_remote_code)
-        ids = TensorSpec(shape=(1, config.num_words), dtype="int64")
-        hidden = TensorSpec(shape=(*ids.shape, source.config.hidden_size), dtype=config.torch_dtype)
-        names = [f"model.{name}" for tensors in (model.named_parameters, model.named_buffers) for name, _ in tensors()]
-        return Plan(
-            choice=Choice(value="toy", reason="a test"),
-            captures=[
-                functools.partial(_capture, Embed(model), "embed", {"input_ids": ids}),
-                functools.partial(_capture, Encode(model), "encode", {"hidden": hidden}),
-            ],
-            weight_sources={name: (name.removeprefix("model."),) for name in names},
-            facts={},
-        )
-
-    def signature(self, *arguments):
-        return Signature(roles={})
-
-    def scenarios(self, recorder, reference, metadata, config):
-        ids = torch.arange(3, 3 + config.num_words)[None]
-
-        def run():
-            return recorder.run("encode", list(recorder.run("embed", [ids]).values()))
-
-        def expected():
-            with torch.no_grad():
-                return {"hidden": reference(input_ids=ids).last_hidden_state}
-
-        return [Scenario(name="words", run=run, reference=expected)]
-
-    def problems(self, *arguments):
-        return []
-
-
-def _capture(entry, name, inputs, shorten):
-    return capture(entry, name=name, inputs=inputs, outputs=("hidden",), shorten=shorten)
-
-
-KIND = ToyKind()
 
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path):
     """Register the toy kind with its task; return the folder of a checkpoint that it can compile."""
     monkeypatch.setattr(tasks, "_TABLE", list(tasks._TABLE))
-    row = KindRow(config_class=ToyConfig, module=__name__)
+    row = KindRow(config_class=ToyConfig, module=plan.__name__)
     monkeypatch.setitem(KINDS, "toy", row)
     task = dataclasses.replace(tasks.TASKS["feature-extraction"], name=TASK, kind="toy", suffixes=())
     monkeypatch.setitem(tasks.TASKS, TASK, task)
@@ -137,6 +47,17 @@ def test_toy_kind_is_exported_and_cached(toy, tmp_path):
     assert isinstance(config, ToyConfig) and config == ToyConfig.from_pretrained(tmp_path / "b")
     (entry,) = cached_entries(toy, task=TASK, cache_url=options["cache_url"])
     assert entry["num_words"] == 4
+
+
+def test_toy_kind_runs_in_the_engine(toy, tmp_path):
+    main_export(toy, tmp_path / "out", task=TASK, num_words=4, disable_validation=True)
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12], [3, 4, 5, 6]])
+    prepared = load_exported(tmp_path / "out", {}, name="toy")
+    hidden = plan.Runner(prepared.loaded)(ids)["hidden"]
+    prepared.loaded.close()
+    with torch.no_grad():
+        expected = BertModel.from_pretrained(toy)(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(hidden, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_toy_kind_is_checked_and_estimated(toy):

@@ -158,7 +158,7 @@ def test_resolved_configuration_has_no_open_sizes():
     resolved = NeuronConfig().resolve(max_position_embeddings=64)
     assert pickle.loads(pickle.dumps(resolved)) == resolved != NeuronConfig()
     with pytest.raises(ConfigError) as error:
-        dataclasses.replace(resolved, sequence_length=None)
+        dataclasses.replace(resolved, sequence_length=None).require_complete()
     assert error.value.details["option"] == "sequence_length"
 
 

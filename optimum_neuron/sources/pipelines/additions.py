@@ -18,6 +18,7 @@ from typing import Any
 
 from ...errors import ConfigError, ModelError
 from ...files.plain_json import read_object
+from ...options.peer_names import joined
 from ..source import find_folder
 
 ADDITION_SYNONYMS = {
@@ -91,15 +92,9 @@ class PipelineAdditions:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> PipelineAdditions:
         """Read them among other options: one value or several, under each of their names."""
-        given: dict[str, Any] = {}
-        for name, value in _flat(options):
-            ours = ADDITION_SYNONYMS.get(name, name)
-            if value is None or (not isinstance(value, (int, float)) and not value):
-                continue  # not given, or an empty list
-            if ours in given and given[ours] != value:
-                message = f"{name}={value!r} and {ours}={given[ours]!r} are the same option."
-                raise ConfigError(message, hint=f"Pass {ours} only.", options=[name, ours])
-            given[ours] = value
+        # Neither None nor an empty list is a value.
+        named = ((name, value) for name, value in _flat(options) if value or isinstance(value, (int, float)))
+        given = joined({}, ((name, ADDITION_SYNONYMS.get(name, name), value) for name, value in named))
         return cls(**{name: _READERS[name](name, value) for name, value in given.items()})
 
     def to_dict(self) -> dict[str, Any]:
