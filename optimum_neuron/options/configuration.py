@@ -247,7 +247,7 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
     """
 
     group: ClassVar[str] = "shapes (a graph is static: every size is fixed here)"
-    sizes_of_model = ("sequence_length", "prefill_buckets", "decode_buckets")
+    sizes_of_model: ClassVar[tuple[str, ...]] = ("sequence_length", "prefill_buckets", "decode_buckets")
 
     task: str = "text-generation"
     """Task, as transformers' pipelines name it."""

@@ -47,10 +47,10 @@ class ImageTextKind(FeatureKind[NeuronImageTextConfig]):
         require_cores(source.config, config)
         require_topk(source.config, config)
         row = find_architecture(source.config)
-        image_size, num_images = default_images(row, source.config, source.folder)
+        usual_size, num_images = default_images(row, source.config, source.folder)
         if num_images == 1 and follows_upstream():
             num_images = UPSTREAM_IMAGES
-        image_size = config.image_size or image_size
+        image_size = config.image_size or usual_size
         check_image_size(row, source.config, image_size)
         return config.resolve(
             max_position_embeddings=num_positions(source.config, config.sequence_length),
