@@ -284,7 +284,7 @@ def test_no_export_is_for_the_tests_of_its_package_alone():
     assert for_tests == []
 
 
-OTHER_FOLDERS = ("docs", "packaging", "sdk", "serving/clients", "tiny_pipelines", "tools")
+OTHER_FOLDERS = ("docs", "kinds/toy", "packaging", "sdk", "serving/clients", "tiny_pipelines", "tools")
 """Folders of tests that are no package's: parts of the repository beside it, other people's clients, and helpers."""
 
 
