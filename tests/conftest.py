@@ -107,13 +107,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Caches and core claims of this run are in a separate folder; no shell variable affects a test."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (*env.VARIABLES, *env.unused()):
             patch.delenv(name, raising=False)
         patch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        patch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("OPTIMUM_NEURON_HOME", str(home := tmp_path_factory.mktemp("home")))
+        # What one worker has compiled, another finds.
+        shared = Path(request.config.option.run_folder, "neff")
+        shared.mkdir(exist_ok=True)
+        (home / "neff").symlink_to(shared)
         # Files outlive a test run by minutes at most, and a write to the disk takes longer than many a test.
         patch.setattr("os.fsync", lambda descriptor: None)
         # Beside another worker's tests, a process of low priority would hardly run.

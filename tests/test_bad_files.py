@@ -60,6 +60,7 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
 }
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("family", ["llama", "generic"])
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_misfit_weights_are_named(checkpoint, model, tmp_path, kind, family):

@@ -21,6 +21,7 @@ import optimum_neuron
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSequenceClassification, pipeline
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.errors import NeuronError
+from tests import sampling
 from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
 from tests.tiny import SMALL
 
@@ -62,12 +63,13 @@ def changed(data: dict[str, Any], path: tuple[str, ...], value: Any) -> str:
     return json.dumps(copy)
 
 
-def changes(file: Path) -> Iterator[tuple[str, str]]:
-    """Name of the change, and the new content."""
+def changes(file: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Name of the change, and the new content: each day another part of them."""
     data, choice = json.loads(file.read_text()), random.Random(file.name)
     paths = list(keys(data))
-    for _ in range(NUM_CHANGES):
-        path, value = choice.choice(paths), choice.choice(VALUES)
+    number, count = sampling.part(request, 4)
+    chosen = [(choice.choice(paths), choice.choice(VALUES)) for _ in range(NUM_CHANGES)]
+    for path, value in chosen[number::count]:
         yield f"{file.name}: {'.'.join(path)} = {value!r}", changed(data, path, value)
 
 
@@ -105,7 +107,7 @@ def test_field_of_exported_folder(name, request, tmp_path):
     source, file = request.getfixturevalue(fixture), name.partition("/")[2]
     copy = shutil.copytree(source, tmp_path / "copy")
     problems = []
-    for change, content in changes(source / file):
+    for change, content in changes(source / file, request):
         (copy / file).write_text(content)
         try:
             use(copy)
@@ -133,7 +135,7 @@ def test_invalid_special_token_ids(field, value, export_folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])
-def test_field_of_cache_entry(name, checkpoint, tmp_path, monkeypatch):
+def test_field_of_cache_entry(name, request, checkpoint, tmp_path, monkeypatch):
     """A damaged entry is compiled again, and the listing names its problem."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
     options = SMALL | {"disable_validation": True, "export": True}
@@ -146,7 +148,7 @@ def test_field_of_cache_entry(name, checkpoint, tmp_path, monkeypatch):
     whole, original = file.read_bytes(), transformers.logging.get_verbosity()
     problems = []
     transformers.logging.set_verbosity_error()
-    for number, (change, content) in enumerate(changes(file)):
+    for number, (change, content) in enumerate(changes(file, request)):
         file.write_text(content)
         try:
             CompileCache().status()

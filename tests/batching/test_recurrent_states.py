@@ -35,6 +35,7 @@ def serve(manager, requests):
     return [(output.generated_tokens, output.logprobs) for output in outputs]
 
 
+@pytest.mark.full(days=2)
 def test_tokens_are_those_of_transformers_and_of_each_request_alone(pair):
     compiled, original = pair
     config = ContinuousBatchingConfig(return_logprobs=True)

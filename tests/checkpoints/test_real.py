@@ -67,6 +67,7 @@ def test_words_are_split_as_in_the_package(name, text, tokens):
     assert tokenizer.convert_ids_to_tokens(ids) == [tokenizer.cls_token, *cut, tokenizer.sep_token]
 
 
+@pytest.mark.full(days=3)
 def test_sentences_of_minilm():
     from transformers import AutoModel, AutoTokenizer
 
@@ -89,6 +90,7 @@ def test_sentences_of_minilm():
     assert similar[0, 1] > 0.7 and similar[0, 2] < 0.2
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("name", "text", "num_right", "num_tokens"),
     [
@@ -123,6 +125,7 @@ def test_masked_tokens(name, text, num_right, num_tokens):
     assert (int((found_BV.argmax(-1) == ids_T[places]).sum()), len(places)) == (num_right, num_tokens)
 
 
+@pytest.mark.full(days=3)
 def test_pages_of_pp_lcnet():
     from PIL import Image, ImageDraw, ImageFont
     from transformers import AutoImageProcessor, AutoModelForImageClassification
@@ -144,6 +147,7 @@ def test_pages_of_pp_lcnet():
     assert [model.config.id2label[index] for index in found_BC.argmax(-1).tolist()] == ["0", "90", "180", "270"]
 
 
+@pytest.mark.full(days=3)
 def test_recordings_of_whisper():
     """The same tokens with timestamps as transformers', and the same times of words."""
     import wave

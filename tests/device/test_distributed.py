@@ -37,10 +37,14 @@ def run_ranks(folder: Path, num_processes: int, cases: Sequence[str]) -> dict[st
 
 
 @pytest.fixture(scope="module")
-def results(built, tmp_path_factory) -> dict[str, str]:
-    return run_ranks(tmp_path_factory.mktemp("two"), 2, [*CASES, *WARM])
+def results(request, built, tmp_path_factory) -> dict[str, str]:
+    """Results of the cases of the day, or of those that -k leaves."""
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    chosen = {item.callspec.params["case"] for item in items}
+    return run_ranks(tmp_path_factory.mktemp("two"), 2, [case for case in (*CASES, *WARM) if case in chosen])
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes(results, case):
     assert results[case] == "ok"
@@ -50,12 +54,14 @@ def test_failure_is_reported(results):
     assert results["failing"].startswith("AssertionError")
 
 
+@pytest.mark.full(days=2)
 @needs_compiler
 @pytest.mark.parametrize("case", WARM)
 def test_compiled_models_are_loaded_on_every_rank(results, case):
     assert results[case] == "ok"
 
 
+@pytest.mark.full(days=4)
 def test_four_processes(built, tmp_path):
     result = run_ranks(tmp_path, 4, FOUR)
     assert {case: result[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")

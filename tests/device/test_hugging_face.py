@@ -59,6 +59,7 @@ print(is_torch_bf16_available_on_device("neuron"))
     assert result.stdout.splitlines() == ["True True", "neuron:0 neuron neuron", "True"], result
 
 
+@pytest.mark.full(days=3)
 @by_themselves
 @pytest.mark.parametrize("options", [{}, {"bf16": True}, {"bf16": True, "activation_checkpointing": True}], ids=str)
 def test_trainer_matches_cpu(llama, tmp_path, options):

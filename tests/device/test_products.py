@@ -79,6 +79,7 @@ def check(left, right, bias=None, **scalars) -> torch.Tensor:
     return actual
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("right", LAYOUTS)
 @pytest.mark.parametrize("left", LAYOUTS)
 def test_operands_of_every_layout(left, right):

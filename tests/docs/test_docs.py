@@ -76,7 +76,7 @@ def is_installed(needs: str) -> bool:
     return not requirement.specifier or importlib.metadata.version(requirement.name) in requirement.specifier
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.parametrize("path", [p for p in PAGES if runnable(p, checkpoint=False)], ids=name)
 def test_examples_run(path):
     blocks = runnable(path, checkpoint=False)
@@ -87,7 +87,7 @@ def test_examples_run(path):
         pytest.skip(f"ran without the blocks that need {', '.join(missing)}")
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.checkpoint
 @pytest.mark.parametrize("path", [p for p in PAGES if p != README and runnable(p, checkpoint=True)], ids=name)
 def test_examples_with_real_model_run(path, tmp_path, real_environment):

@@ -59,6 +59,7 @@ def test_there_are_examples():
     assert len(BLOCKS) > 20 and len(DOCTESTS) > 5
 
 
+@pytest.mark.full(days=14)
 @pytest.mark.parametrize("fence", BLOCKS, ids=str)
 def test_blocks_run(fence):
     assert fence.tags <= {"no-run"}

@@ -31,7 +31,7 @@ def test_quickstart_names_them():
     assert [path.name for path in NOTEBOOKS if f"../notebooks/{path.name}" not in page] == []
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=7)
 @pytest.mark.filterwarnings("default")  # warnings of Jupyter's packages are ignored
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, monkeypatch, tmp_path):

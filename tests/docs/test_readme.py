@@ -47,6 +47,7 @@ def test_architecture_lists_every_package_in_one_sentence():
     assert [row for row in rows.values() if len(row) > 160 or "; " in row] == []
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.checkpoint
 def test_examples_run_and_print_the_shown_output(tmp_path, real_environment):
     result, stdout = [], ""

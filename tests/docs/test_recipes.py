@@ -42,7 +42,7 @@ def test_help_and_usage_error(script, words, code, monkeypatch, capsys):
     assert "--optlevel" in "".join(capsys.readouterr())
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.checkpoint
 def test_llama_exports_answers_and_finds_export_again(tmp_path, real_environment):
     words = ("llama/export.py", "--prompt", "Name three fruits.")
@@ -53,7 +53,7 @@ def test_llama_exports_answers_and_finds_export_again(tmp_path, real_environment
     assert (result.returncode, result.stdout) == (0, first.stdout), result.stderr[-4000:]
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.checkpoint
 @pytest.mark.parametrize(
     ("script", "says"),
@@ -74,7 +74,7 @@ def test_recipe_prints_its_documented_output(tmp_path, real_environment, script,
     assert [line for line in (*lines, says) if line not in card] == []
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.checkpoint
 @pytest.mark.parametrize(
     ("script", "words"),
@@ -92,7 +92,7 @@ def test_recipe_trains_exports_and_uses(tmp_path, real_environment, script, word
     assert (tmp_path / "tuned" / "exported" / "neuron_config.json").is_file()
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.checkpoint
 def test_llama_trains_a_draft(tmp_path, checkpoint, real_environment):
     words = ["--num_words", "4", "--num_held_out", "1", "--max_new_tokens", "4", "--max_steps", "2", "--optlevel", "1"]
@@ -103,7 +103,7 @@ def test_llama_trains_a_draft(tmp_path, checkpoint, real_environment):
     assert (tmp_path / "eagle3_out" / "model.safetensors").is_file()
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.checkpoint
 def test_llama_trains_medusa_heads(tmp_path, checkpoint, real_environment):
     words = ["--num_words", "4", "--num_held_out", "1", "--max_new_tokens", "6", "--max_steps", "2", "--optlevel", "1"]

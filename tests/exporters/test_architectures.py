@@ -20,7 +20,7 @@ from optimum_neuron.models import families
 from optimum_neuron.upstream.cache_argument import CACHE
 from tests.tiny import CONFIGS, FAMILY_CONFIGS, VOCABULARY, save_tiny
 
-pytestmark = pytest.mark.full(days=5, by="pair")
+pytestmark = pytest.mark.full(days=10, by="pair")
 LENGTH, NUM_NEW = 160, 64
 SHAPES = {"batch_size": 2, "sequence_length": LENGTH, "prefill_buckets": (16,), "torch_dtype": "float32"}
 PROMPT_COLUMNS, NUM_PADDING = 10, 4

@@ -115,6 +115,7 @@ def save_published(folder, method):
     return plain
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("method", SETTINGS)
 def test_published_numbers_are_kept(method, tmp_path):
     plain = save_published(tmp_path / "model", method)
@@ -141,6 +142,7 @@ def test_published_numbers_are_kept(method, tmp_path):
         assert estimated.memory == exported.memory and estimated.quantities == exported.quantities
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("chosen", [{}, {"kv_cache_dtype": "int8"}], ids=len)
 def test_weights_and_cache_may_both_be_published_in_8_bits(chosen, tmp_path):
     """As llm-compressor writes FP8 with a `kv_cache_scheme`: numbers of the weights, and scales of keys and values."""

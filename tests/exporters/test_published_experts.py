@@ -66,6 +66,7 @@ def reference(kind, options, plain, folder):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("method", ["mxfp4", "fp8", "gptq", "int-quantized"])
 def test_numbers_of_experts_are_kept(method, tmp_path):
     kind = "gpt_oss" if method == "mxfp4" else "qwen3_moe"

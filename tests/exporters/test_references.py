@@ -75,6 +75,7 @@ def test_an_exponent_of_mxfp4_that_is_read_wrongly_fails_validation(tmp_path, mo
     assert failure.value.details["reader"] == "transformers"
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("method", READ_BY)
 def test_report_names_the_reader(method, tmp_path):
     save_published(tmp_path / "m", method)

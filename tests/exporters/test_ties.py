@@ -27,6 +27,7 @@ def exported(folder, model_type, seed, **options):
     return NeuronModelForCausalLM.from_pretrained(folder, export=True, **options)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe"])
 def test_near_ties_pass_and_are_reported(model_type, tmp_path, monkeypatch):
     model = exported(tmp_path / "tied", model_type, 2)
@@ -40,6 +41,7 @@ def test_near_ties_pass_and_are_reported(model_type, tmp_path, monkeypatch):
         exported(tmp_path / "again", model_type, 2, disable_neuron_cache=True)
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     ("model_type", "ending", "damage"),
     [

@@ -188,6 +188,7 @@ def test_damage_outside_layers_is_reported(checkpoint, monkeypatch, weight, expe
     assert expected in damaged(checkpoint, weight, monkeypatch).details["place"]
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("model_type", "weight", "expected"),
     [
@@ -236,6 +237,7 @@ def test_damaged_chunk_of_candidates_is_detected_in_blocks(checkpoint, original,
 # Result of an export with it.
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     "shapes",
     [

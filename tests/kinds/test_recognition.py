@@ -30,6 +30,7 @@ def outcome(model_type, task, folder):
         return error.details["option"]  # its own image size does not fit
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("task", [*GENERATING, "text-generation"])
 def test_every_model_type_is_configured_or_refused_by_name(task, tmp_path):
     types = [name for name in architectures_of(task) if name in CONFIG_MAPPING and name not in NOT_WRITTEN]

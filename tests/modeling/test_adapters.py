@@ -139,6 +139,7 @@ def test_quantized_layers_take_adapters(base, folders, reference):
     assert -10 * noise.log10() > 25 and model.prepared.family == "llama"
 
 
+@pytest.mark.full(days=4)
 def test_thousand_adapters_in_turn_leave_nothing(compiled, folders):
     base = logits(compiled)
     used = compiled.loaded.claim.ledgers[0].used_by_category()

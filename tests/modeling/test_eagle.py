@@ -92,6 +92,7 @@ class Reference:
         return norm(x)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("settings", [{"do_sample": False}, {"do_sample": True, "temperature": 0.5}], ids=str)
 def test_tokens_are_those_of_plain_decoding(speculating, draft, settings):
     for seed, num_tokens in ((0, 8), (1, 27)):

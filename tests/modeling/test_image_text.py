@@ -60,7 +60,7 @@ def trios(tmp_path_factory):
     return functools.cache(lambda name: Trio(save_tiny_image_text(folder / name, name)))
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.full(days=4, by="trio")) for name in TINY])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.full(days=7, by="trio")) for name in TINY])
 def trio(request, trios):
     return trios(request.param)
 

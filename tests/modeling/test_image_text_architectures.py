@@ -29,7 +29,7 @@ NAMES = [
     for name in MORE_TINY
 ]
 
-pytestmark = pytest.mark.full(days=4, by="name")
+pytestmark = pytest.mark.full(days=10, by="name")
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "no_repeat_ngram_size": 1}
 
 

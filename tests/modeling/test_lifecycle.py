@@ -66,6 +66,7 @@ def test_state_held_by_cache_stays_charged(own):
     assert used(own)[0]["kv_cache"] == before
 
 
+@pytest.mark.full(days=4)
 def test_memory_is_stable_over_200_mixed_generations(own):
     kinds = [
         {"rows": 1},

@@ -22,6 +22,7 @@ from tests.speech import save_tiny_speech, sounds
 PARALLEL = {"export": True, "instance_type": "trn1.32xlarge", "tensor_parallel_size": 2}
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("name", "num_stages"), [("idefics3", 2), ("llava-siglip-olmo", 1)])
 def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, name, num_stages):
     folder = save_tiny_image_text(tmp_path, name)
@@ -37,7 +38,7 @@ def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, nam
     assert whole and not set(whole) & model.prepared.artifact.shards.of_weights.keys()
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "bart", "m2m_100"])
 def test_an_encoder_decoder_writes_the_tokens_of_transformers(tmp_path, model_type):
     folder = save_tiny_seq2seq(tmp_path, model_type)
@@ -77,7 +78,7 @@ def compiled_encoder(folder, task, model_type, **options):
     return model_class.from_pretrained(folder, **{**PARALLEL, **tiny_shapes(model_type, task), **options})
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(("model_type", "task", "overrides"), ENCODERS)
 def test_an_encoder_computes_what_transformers_does(tmp_path, model_type, task, overrides):
     folder = save_tiny_encoder(tmp_path / "checkpoint", model_type, task, **overrides)

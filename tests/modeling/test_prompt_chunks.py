@@ -22,7 +22,9 @@ FAMILIES = ("lfm2", "llama", "mistral")
 """Layers that see all tokens, layers that keep a window, and layers with a state."""
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=3, by="pair")) for name in FAMILIES]
+)
 def pair(request, tmp_path_factory):
     """A compiled model, which was validated, and the original."""
     folder = save_tiny(tmp_path_factory.mktemp("chunks") / request.param, request.param)

@@ -263,6 +263,7 @@ def test_document_ranking_matches_reference(ranker):
     assert len(ranker.rank("pet", documents, top_k=2)) == 2
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("name", ["linear.Identity", "activation.Sigmoid", "activation.Tanh"])
 @pytest.mark.parametrize("is_old", [False, True])
 def test_scores_follow_configuration(ranker, tmp_path, name, is_old):

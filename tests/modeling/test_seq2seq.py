@@ -44,7 +44,7 @@ def pairs(tmp_path_factory):
     return make
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.full(days=2, by="pair")) for name in TINY])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.full(days=7, by="pair")) for name in TINY])
 def pair(request, pairs):
     return pairs(request.param)
 
@@ -279,7 +279,7 @@ def test_beams_of_export_are_default_of_generate(original, tmp_path):
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=3, by="with_layers")) for name in TINY]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=7, by="with_layers")) for name in TINY]
 )
 def with_layers(request, tmp_path_factory):
     """A model that was exported with the results of each layer, and the original."""

@@ -168,6 +168,7 @@ def with_weights(tmp_path_factory):
     return model, original.eval()
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 3}, {"temperature": 0.6}, {"use_cache": False}, {"prompt_ids": torch.tensor([55, 20, 21])}],

@@ -25,7 +25,7 @@ def labels(rows=3, columns=6):
     return result
 
 
-@pytest.fixture(scope="module", params=TINY)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=7, by="pair")) for name in TINY])
 def pair(request):
     """A compiled model, and the original."""
     original = AutoModelForSeq2SeqLM.from_config(CONFIG_MAPPING[request.param](**TINY[request.param])).eval()

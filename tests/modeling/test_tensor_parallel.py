@@ -63,7 +63,7 @@ DEGREES = [
 """Nine heads on two and on eight cores; the other models have four."""
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(("name", "degree"), DEGREES)
 def test_tokens_are_those_of_transformers(checkpoints, name, degree):
     model_type, overrides, family = CASES[name]
@@ -94,7 +94,7 @@ SHARDED = {
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("model_type", "overrides"), SHARDED.values(), ids=SHARDED)
 def test_two_cores_share_experts(checkpoints, model_type, overrides):
     # transformers counts padding when it tunes llama4's temperature, which this scale hides.

@@ -33,7 +33,9 @@ CASES = {
 IDS = torch.randint(3, VOCABULARY, (3, 50), generator=torch.Generator().manual_seed(5))
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=3, by="models")) for name in CASES]
+)
 def models(request, tmp_path_factory):
     model_type, overrides, options = CASES[request.param]
     folder = save_tiny(tmp_path_factory.mktemp("windows"), model_type, **overrides)

@@ -34,6 +34,7 @@ def exported(model, task, shapes, folder):
     return config, file, export(model, config, file, **OPTIONS)
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("config", "task", "shapes"),
     [

@@ -49,7 +49,7 @@ SD_VAE = {
 }
 FLUX = {"guidance_embeds": True, "num_layers": 8, "num_single_layers": 10}
 PIXART = {"sample_size": 64, "caption_channels": 4096, "cross_attention_dim": 1152, "out_channels": 8}
-SD3 = {"num_layers": 2, "num_attention_heads": 24, "caption_projection_dim": 1536, "pos_embed_max_size": 192}
+SD3 = {"num_layers": 2, "num_attention_heads": 24, "caption_projection_dim": 1536, "pos_embed_max_size": 96}
 CLIP_L = {
     "hidden_size": 768,
     "intermediate_size": 3072,

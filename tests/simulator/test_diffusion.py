@@ -73,10 +73,15 @@ def test_guidance_takes_second_core_or_twice_the_time(pipeline):
     assert without.throughput_per_s.value == pytest.approx(2 * apart.throughput_per_s.value, rel=0.01)
 
 
-def test_encoders_can_be_left_out(pipeline):
+@pytest.mark.full(days=2)
+def test_first_text_encoder_can_be_left_out(pipeline):
     unet = ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW, **FEW_LEVELS_XL, "cross_attention_dim": 1280})
     refiner = pipeline("sdxl", _class_name="StableDiffusionXLImg2ImgPipeline", text_encoder=None, unet=unet)
     assert "text_encoder" not in estimate(refiner, instance="inf2.xlarge").memory
+
+
+@pytest.mark.full(days=2)
+def test_third_text_encoder_can_be_left_out(pipeline):
     with_t5 = estimate(pipeline("sd3"), instance="inf2.xlarge")
     without = estimate(pipeline("sd3", text_encoder_3=None), instance="inf2.xlarge")
     assert without.parts_ms["transformer"] == with_t5.parts_ms["transformer"]  # zeros take their place
@@ -106,6 +111,7 @@ def test_larger_images_and_batches_take_longer(pipeline):
     assert 3 * small < four < 4.5 * small
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(
     ("name", "class_name"),
     [
@@ -231,6 +237,7 @@ def test_shares_of_a_transformer_add_up(pipeline):
     assert (share.num_collectives, whole.num_collectives) == (5, 0)
 
 
+@pytest.mark.full(days=3)
 def test_published_pipelines_are_predicted():
     sys.path.append(str(Path(__file__).parents[2] / "tools/fidelity"))
     from cases import cases, read_rows

@@ -31,6 +31,7 @@ def saved(tmp_path, model_type: str, sizes: dict):
     return tmp_path / "model", tmp_path / "exported"
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("model_type", "task", "shapes"), SINGLE_PASS, ids=[row[0] for row in SINGLE_PASS])
 @pytest.mark.parametrize(("dtype", "auto_cast"), [("float32", "matmul"), ("bfloat16", "none")])
 def test_single_pass_models_are_counted_as_their_exports(tmp_path, model_type, task, shapes, dtype, auto_cast):

@@ -19,6 +19,7 @@ ITSELF, OTHERS = (
 )
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("steps", "task", "kind"),
     [
@@ -55,6 +56,7 @@ ARCHITECTURES = {
 """One architecture of each kind, with its intervals: intervals of graphs are wide, and say so."""
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_configuration_is_enough(architecture):
     model_type, kind = ARCHITECTURES[architecture]

@@ -79,6 +79,7 @@ def save_gguf(folder, form, head=None, architecture="llama"):
     return path.name
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     ("form", "head", "architecture", "scheme"),
     [

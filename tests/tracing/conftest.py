@@ -76,11 +76,11 @@ def mlp() -> Mlp:
 
 
 @pytest.fixture(scope="session")
-def python() -> Callable[[str], str]:
-    """Run a program in a separate process, and return its output."""
+def python() -> Callable[..., str]:
+    """Run a program in a separate process, with arguments, and return its output."""
 
-    def run(program: str) -> str:
-        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
+    def run(program: str, *arguments: str) -> str:
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *arguments]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         result = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
         assert result.returncode == 0, result.stderr

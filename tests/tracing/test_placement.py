@@ -48,6 +48,7 @@ def test_models_go_to_visible_cores_in_turn(traced_model):
     assert [cores(model) for model in models] == [(4,), (5,), (6,), (7,), (4,)]
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("how", ["traced", "loaded", "packed"])
 def test_close_releases_core_permanently(how, traced_model, tmp_path):
     model, instance = traced_model(), INSTANCES["inf2.24xlarge"]

@@ -92,6 +92,7 @@ def drop_tokens(entries):
     return {name: value for name, value in entries.items() if not name.startswith("num_tokens")}
 
 
+@pytest.mark.full(days=3)
 def test_two_processes_match_one(trainer, tmp_path):
     same_batch = {"per_device_train_batch_size": BATCH_SIZE}
     shared = [{**same_batch, "tensor_parallel_size": 2}, {**same_batch, "context_parallel_size": 2}]

@@ -41,6 +41,7 @@ def compare(results, body, values, tolerance):
     torch.testing.assert_close(results[0], body(*values)[0], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bf16_library)])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_chosen_experts_give_the_sum_of_all(dtype, options):

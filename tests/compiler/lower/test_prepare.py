@@ -172,6 +172,7 @@ class SumOfInput(Sums):
         return self.two(y) + y
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("kind", [Sums, SumOfInput])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")

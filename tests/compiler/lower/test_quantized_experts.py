@@ -59,6 +59,7 @@ def function_of(scheme):
     return function, plain, [*up.values(), *down.values()]
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("num_tokens", [1, 3, 24])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_host_code_agrees_with_plain_experts(scheme, num_tokens):

@@ -43,6 +43,7 @@ def decoder(name, length=8, **options):
     return export_model(model, input_ids=ids, attention_mask=mask, use_cache=False)
 
 
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", sorted(DECODERS))
 def test_decoders_have_no_refusals(name, attention):

@@ -69,6 +69,7 @@ def test_autocast_and_gradients():
     assert result.dtype is torch.bfloat16 and model.weight.grad.dtype is torch.float32
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}], ids=["foreach", "single", "fused"])
 def test_compiled_optimizer(options):
     steps = []

@@ -54,6 +54,7 @@ def test_mask_is_that_of_eager_mode_operator_by_operator():
     assert torch.equal(compiled(module)(x), expected)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_transformers_model_trains_with_checkpoints(one_layer, use_reentrant):
     model = copy.deepcopy(one_layer).train()
@@ -90,6 +91,7 @@ def attended(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return scores.transpose(1, 2).reshape(16, 16).sin()
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("optlevel", "dynamic"), [("1", True), pytest.param("2", None, marks=needs_compiler)])
 def test_selective_checkpoints_repeat_attention(optlevel, dynamic):
     host, x = Selected(attended), torch.linspace(-1, 1, 256).view(16, 16)

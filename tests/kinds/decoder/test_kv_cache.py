@@ -92,6 +92,7 @@ def test_a_step_reads_the_stored_bytes(export_result):
     assert work.state_bytes == stored + written
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
@@ -190,6 +191,7 @@ def save_scaled(folder, scheme, *, name="mistral", groups=None, **sizes):
 STATIC = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("options", [{}, TWO_CORES | {"kv_cache_dtype": "fp8_e4m3"}, BLOCKS], ids=len)
 def test_scales_of_a_checkpoint_divide_its_keys_and_values(options, tmp_path):
     folder = save_scaled(tmp_path / "scaled", STATIC)

@@ -70,6 +70,7 @@ def test_exported_folder_takes_other_weights_without_compiling(checkpoint, expor
     assert_close(model, expected_logits(other))
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("scheme", "options"), [("int8-dynamic", {"family": "generic"}), ("int8-dynamic", TWO_CORES)])
 def test_activations_are_rounded_as_in_the_reference(scheme, options, checkpoint, tmp_path):
     config = SMALL | {"instance_type": "trn1.32xlarge", "quantization": scheme} | options
@@ -82,6 +83,7 @@ def test_activations_are_rounded_as_in_the_reference(scheme, options, checkpoint
     assert (model(IDS).logits - expected_logits(checkpoint)).abs().max() > 1e-3, "activations are rounded too"
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("scheme", "options"),
     [
@@ -135,6 +137,7 @@ def test_what_cannot_be_quantized_is_refused(options, error, checkpoint, tmp_pat
     assert {"option", "options"} & excinfo.value.details.keys()
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_code_that_reads_a_weight_itself_gets_it_dequantized(scheme, tmp_path):
     """Mamba multiplies by the weight of a layer that it does not call, and casts to the dtype of the head's."""

@@ -50,6 +50,7 @@ def expected_logits(folder, kind, scheme):
         return model(IDS).logits
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     ("kind", "scheme", "options"),
     [

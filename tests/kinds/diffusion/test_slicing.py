@@ -33,6 +33,12 @@ def pipe(checkpoint):
         yield pipe
 
 
+@pytest.fixture(scope="module")
+def plain_scratch(checkpoint):
+    with compiled(checkpoint, disable_validation=True) as plain:
+        return scratch_bytes(plain)
+
+
 def compiled(folder, **options):
     pipe = NeuronDiffusionPipeline.from_pretrained(folder, export=True, **SIZES, **options)
     pipe.set_progress_bar_config(disable=True)
@@ -74,10 +80,10 @@ def test_slices_that_are_wrong_are_found(checkpoint, monkeypatch):
         compiled(checkpoint, attention_slicing="max", disable_neuron_cache=True)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("option", ["vae_tiling", "vae_slicing"])
-def test_decoder_takes_less_memory(checkpoint, pipe, option):
-    with compiled(checkpoint, disable_validation=True) as plain:
-        expected, actual = scratch_bytes(plain)["vae_decoder"], scratch_bytes(pipe)["vae_decoder"]
+def test_decoder_takes_less_memory(checkpoint, pipe, plain_scratch, option):
+    expected, actual = plain_scratch["vae_decoder"], scratch_bytes(pipe)["vae_decoder"]
     assert actual < 0.4 * expected  # of one tile of one picture
     with compiled(checkpoint, disable_validation=True, **{option: True}) as one:
         assert actual < scratch_bytes(one)["vae_decoder"] < 0.7 * expected

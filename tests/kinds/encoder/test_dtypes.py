@@ -36,6 +36,7 @@ def exported(folder, model_type, task, dtype):
     return model_class.from_pretrained(folder, export=True, **tiny_shapes(model_type, task), torch_dtype=dtype)
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(("model_type", "task", "dtype"), CASES)
 def test_exports_are_compared_in_narrow_dtypes(model_type, task, dtype, tmp_path):
     model = exported(tmp_path, model_type, task, dtype)

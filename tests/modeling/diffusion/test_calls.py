@@ -86,6 +86,7 @@ def _array(output: Any) -> Any:
     return np.stack([np.asarray(image, dtype=np.float32) for image in first])
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 def test_calls_equal_those_of_diffusers(pipe: Any, stock: Any, changes: dict[str, Any]) -> None:
     def call(which: Any) -> Any:
@@ -142,6 +143,7 @@ def test_changes_of_compiled_code_are_rejected(pipe: Any, path: str) -> None:
         assert method.removeprefix("enable_").removeprefix("vae_") in caught.value.hint
 
 
+@pytest.mark.full(days=4)
 def test_a_hundred_calls_take_no_more_memory(pipe: Any) -> None:
     def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -35,6 +35,7 @@ def options_of(model_type: str) -> dict[str, object]:
     return DEEP.get(model_type, {})
 
 
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("name", CASES)
 def test_equal_attributes_are_equal_computations(name):
     model_type, options = CASES[name]

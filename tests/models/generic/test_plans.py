@@ -31,6 +31,7 @@ PLANNED = {
 }
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("model_type", "overrides"), PLANNED.values(), ids=PLANNED)
 def test_two_cores_give_the_logits_of_one(model_type, overrides):
     shared = SharedPair.of(pair(model_type, family="generic", **overrides), 2)
