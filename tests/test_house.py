@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron import errors
+from tests.tree import syntax
 
 ORDER = (
     ("optimum_neuron",),
@@ -96,12 +97,9 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "optimum_neuron"
 FILES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {file: ast.parse(text) for file, text in FILES.items()}
+TREES = {file: syntax(PACKAGE / file) for file in FILES}
 RANK = {name: -number for number, row in enumerate(ORDER) for name in row}
-TESTS = {
-    path.relative_to(ROOT / "tests"): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "tests").rglob("*.py"))
-}
+TESTS = {path.relative_to(ROOT / "tests"): syntax(path) for path in sorted((ROOT / "tests").rglob("*.py"))}
 
 
 def room(words: list[str]) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tree import syntax
+
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ["accelerate", "huggingface_hub", "numpy", "optimum", "rich", "safetensors", "torch", "transformers"]
 
@@ -98,7 +100,7 @@ def _relative_imports(path: Path, module: str, is_package: bool, in_functions: b
     if not path.exists():
         return []
     parts = module.split(".") if is_package else module.split(".")[:-1]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = syntax(path)
     pending: list[ast.AST] = list(ast.walk(tree)) if in_functions else [*tree.body]
     result = []
     for statement in pending:

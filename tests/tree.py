@@ -1,7 +1,9 @@
-"""Files of the tree that git has or would take."""
+"""Files of the tree that git has or would take, and their syntax."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import subprocess
 from pathlib import Path
 
@@ -18,3 +20,9 @@ def files(*patterns: str) -> list[str]:
         check=True,
     )
     return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+@functools.cache
+def syntax(path: Path) -> ast.Module:
+    """Return the parsed code of a file of the tree, which several tests read; none of them may change it."""
+    return ast.parse(path.read_text(encoding="utf-8"))

@@ -12,6 +12,7 @@ import pytest
 import optimum_neuron
 from optimum_neuron.base import env
 from optimum_neuron.errors import ConfigError
+from tests.tree import syntax
 
 FLAGS = {
     "OPTIMUM_NEURON_DEBUG": (env.debug, False),
@@ -132,7 +133,7 @@ def named(node, attribute):
 def test_only_env_module_reads_environment():
     root, result = Path(optimum_neuron.__file__).parent, []
     for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(syntax(path)):
             reads = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and named(node.value, "environ")
             reads |= isinstance(node, ast.Attribute) and named(node.value, "environ") and node.attr == "get"
             if reads and path.name != "env.py" or named(node, "getenv"):

@@ -21,7 +21,7 @@ import transformers
 import optimum_neuron
 from tests.docs import fences
 from tests.docs.fences import PYTHON, Fence
-from tests.tree import ROOT
+from tests.tree import ROOT, syntax
 
 OBJECTS = {"Path", "compile_fx", "load", "model", "wrap"}
 """Names that usage lines call without importing or making them."""
@@ -30,11 +30,20 @@ DOWNLOADS = re.compile(r"smollm2|Llama|path/or|fetch|from_pretrained|pipeline\("
 
 
 FILES = sorted((ROOT / "optimum_neuron").rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+TREES = {path: syntax(path) for path in FILES}
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of modules, classes, and functions, which docstrings are among."""
+    for statement in body:
+        yield statement
+        yield from statements(getattr(statement, "body", []))
+
+
 DOCSTRINGS = [
     (path, node.lineno, node.value.value)
     for path, tree in TREES.items()
-    for node in ast.walk(tree)
+    for node in statements(tree.body)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 ]
 """File, line and text of each docstring; fields' docstrings too."""

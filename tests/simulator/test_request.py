@@ -35,7 +35,7 @@ def test_a_prompt_is_padded_to_its_compiled_length():
 
 def test_prefix_hits_are_not_computed():
     options = {"sequence_length": 64, "input_length": 56, "continuous_batching": True, "prefill_chunk_size": 8}
-    options["block_size"] = 8
+    options |= {"block_size": 8, "output_length": 4}
     cold, half, whole = (
         estimate(LLAMA, instance="inf2.xlarge", prefix_hit_rate=rate, requests_per_s=20.0, **options)
         for rate in (0.0, 0.5, 1.0)

@@ -16,6 +16,7 @@ import transformers
 
 from optimum_neuron import NeuronTrainer, NeuronTrainingArguments
 from optimum_neuron.errors import ConfigError
+from tests.device.conftest import OPTLEVELS
 from tests.raising import raises
 from tests.tiny import save_tokenizer
 from tests.trainer.conftest import SIZES, losses
@@ -66,7 +67,9 @@ def test_losses_of_other_models_match_cpu(train, bert, classes, sentences, kind)
     assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
 
 
-def test_compiled_losses_match_cpu(train, one_layer, sentences):
+@pytest.mark.parametrize("optlevel", OPTLEVELS)
+def test_compiled_losses_match_cpu(train, one_layer, sentences, monkeypatch, optlevel):
+    monkeypatch.setenv("NEURON_CC_FLAGS", f"-O{optlevel}")
     torch._dynamo.reset()
     actual = train(one_layer, sentences, torch_compile=True)
     expected = train(one_layer, sentences, upstream=True)

@@ -13,16 +13,16 @@ import pytest
 
 from optimum_neuron import upstream
 from optimum_neuron.upstream.contract import Name, Override, Touch
-from tests.tree import ROOT
+from tests.tree import ROOT, syntax
 
 MODULES = [
     importlib.import_module(f"{upstream.__name__}.{info.name}")
     for info in pkgutil.iter_modules(upstream.__path__)
-    if info.name != "contract"
+    if info.name not in ("contract", "cache_argument")
 ]
 ROWS: list[Touch] = [row for module in MODULES for row in module.ROWS]
 PACKAGE = ROOT / "optimum_neuron"
-TREES = {path.relative_to(PACKAGE): ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {path.relative_to(PACKAGE): syntax(path) for path in sorted(PACKAGE.rglob("*.py"))}
 LIBRARIES = frozenset(row.target.partition(".")[0] for row in ROWS)
 MIXED = "optimum_neuron.trainer."
 OVERRIDING = (
