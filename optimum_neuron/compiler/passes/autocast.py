@@ -78,11 +78,10 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
             if operand not in rounded:
                 rounded[operand] = _round(graph, copies[operand], dtype)
         copy = graph.node_copy(node, lambda n, operands=operands: rounded[n] if n in operands else copies[n])
-        copy.meta = dict(node.meta)
         if kind == "all" and node.op == "call_function" and _is_float32(node):
             if writes(node) and not str(node.target).startswith(_MOVES):
                 copy = _append(graph, copy, torch.ops.aten.copy_.default, copy, _round(graph, copy, dtype))
-            elif not writes(node) and not shares_memory(node):
+            elif not shares_memory(node):
                 copy = rounded[node] = _round(graph, copy, dtype)
         if writes(node):
             for stale in [other for other in rounded if base_of(other) is base_of(node)]:

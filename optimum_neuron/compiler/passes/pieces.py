@@ -109,7 +109,6 @@ def joined_body(calls: Sequence[Call], subprograms: Mapping[str, Subprogram], re
             copies[node].meta.setdefault("val", node.meta["val"])
         for node in body[len(inputs) :]:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-            copies[node].meta = dict(node.meta)
         nodes |= {value: copies[node] for value, node in zip(call.outputs, output.args[0], strict=True)}
     graph.output(tuple(nodes[value] for value in whole.outputs))
     graph.lint()

@@ -90,7 +90,7 @@ def _sent(value: str, stage: int) -> str:
 
 
 def _is_sent(value: str) -> bool:
-    return value.startswith("tmp:") and ">" in value
+    return ">" in value
 
 
 def without_sends(program: Program) -> Program:

@@ -131,6 +131,23 @@ PRODUCTS = {
 }
 
 
+def backward(gradient, x, weight):
+    settings = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    return torch.ops.aten.convolution_backward(gradient, x, weight, *settings, [True, False, False])[0]
+
+
+def of_weights(gradient, x, weight):
+    settings = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    return torch.ops.aten.convolution_backward(gradient, x, weight, *settings, [False, True, False])[1]
+
+
+CONVOLVED = [(1, 2, 7, 7), (1, 4, 9, 9), (2, 4, 3, 3)]
+PRODUCTS |= {
+    "gradient of a convolution": (backward, CONVOLVED, (0, 2)),
+    "gradient of its weights": (of_weights, CONVOLVED, (0, 1)),
+}
+
+
 @pytest.mark.parametrize(("function", "shapes", "operands"), PRODUCTS.values(), ids=PRODUCTS)
 def test_every_matmul_rounds_only_its_operands(function, shapes, operands):
     tensors = [torch.randn(shape) for shape in shapes]

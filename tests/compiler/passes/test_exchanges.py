@@ -77,6 +77,27 @@ def test_the_host_program_computes_every_core(program):
             torch.testing.assert_close(executor.run(next(iter(host.graphs)), [x], state)["output"], joined)
 
 
+class Behind(nn.Module):
+    """Layers without an exchange, and one behind them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(SIZE, SIZE) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return collectives.ALL_REDUCE(x, NUM_CORES)
+
+
+def test_bodies_without_an_exchange_stay_whole():
+    program = compile_module(Behind(), {"x": spec(1, SIZE)}).program
+    (graph,) = program.graphs.values()
+    exchanges = [collectives.exchange_of(program.subprograms[call.subprogram]) for call in graph.calls]
+    assert [node is None for node in exchanges] == [True, True, False]
+    assert graph.calls[0].subprogram == graph.calls[1].subprogram
+
+
 class Scattered(nn.Module):
     def forward(self, x):
         part = collectives.REDUCE_SCATTER(x * (collectives.RANK(2) + 1), 1, 2)

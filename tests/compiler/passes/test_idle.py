@@ -39,6 +39,13 @@ def test_zeros_that_are_written_are_none():
 
     assert not zero_results(subprogram_of(function, X, WEIGHT), [0, 1])
 
+    def written_through_a_view(x, weight):
+        product = F.linear(x, weight)
+        product.view(-1).add_(1)
+        return product
+
+    assert not zero_results(subprogram_of(written_through_a_view, X, WEIGHT), [0, 1])
+
 
 NUM_CORES, WIDTH = 4, 2
 

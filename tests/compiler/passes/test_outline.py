@@ -209,3 +209,20 @@ def test_tensor_created_in_forward_is_constant():
     (value,) = program.constants.values()
     assert value.tolist() == [1, 2]
     assert run_program(program, nn.Module(), [torch.ones(2)])["output"].tolist() == [1, 2]
+
+
+class Tables(nn.Module):
+    """Two tables, of which it reads one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("unread", torch.ones(3), persistent=False)
+        self.register_buffer("read", torch.arange(2.0), persistent=False)
+
+    def forward(self, x):
+        return x * self.read
+
+
+def test_constant_that_nothing_reads_is_left_out():
+    program = compile_module(Tables(), {"x": spec(2)}).program
+    assert [value.tolist() for value in program.constants.values()] == [[0, 1]]

@@ -27,3 +27,6 @@ def test_groups_that_write_or_are_read_are_kept():
     # Nothing reads the first group where the second one computes its node too.
     (both,) = pieces_of(body, [[nodes["tanh"]], [nodes["tanh"], nodes["linear"], nodes["add"]]])
     assert both.results == (nodes["add"],)
+    # Others read a node of two groups from the first one.
+    *_, second, _ = pieces_of(body, [[nodes["tanh"]], [nodes["tanh"], nodes["linear"]], [nodes["add"]]])
+    assert second.results == (nodes["linear"],)

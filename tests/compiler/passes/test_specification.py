@@ -65,6 +65,17 @@ def test_valid_program_is_returned_unchanged(good):
     assert verify(good, after="outline") is good
 
 
+class Largest(nn.Module):
+    def forward(self, x):
+        values, positions = x.topk(2)
+        return values * positions
+
+
+def test_parts_of_a_result_are_no_operator():
+    program = compile_module(Largest(), {"x": spec(2, 4)}).program
+    assert verify(program, after="outline") is program
+
+
 BROKEN = {
     "no subprogram": (lambda p: with_call(p, 1, subprogram="sub_none"), "no subprogram sub_none", 1),
     "fewer arguments": (lambda p: with_call(p, 1, inputs=("input:x",)), "1 arguments", 1),

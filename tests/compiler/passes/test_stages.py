@@ -109,6 +109,16 @@ def test_memory_and_work_are_those_of_each_stage(whole, divided):
     assert any(node.target is collectives.SEND for one in divided.subprograms.values() for node in one.body.graph.nodes)
 
 
+class Scaled(Model):
+    def forward(self, x, states):
+        return super().forward(x, states) * torch.tensor([2.0])
+
+
+def test_a_stage_has_the_constants_that_it_reads():
+    whole = compile_module(Scaled(), {"x": spec(2, SIZE)}, states=STATES).program
+    assert [len(part.constants) for part in stage_programs(divide_into_stages(whole, 3))] == [0, 0, 1]
+
+
 def test_more_stages_than_layers_and_shared_states_are_refused(whole):
     with pytest.raises(ModelError) as caught:
         divide_into_stages(whole, NUM_LAYERS + 1)

@@ -8,7 +8,7 @@ from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import unroll, verify
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, even_split
-from tests.programs import compile_module, spec
+from tests.programs import compile_module, operators, spec
 
 NUM_CORES = 2
 
@@ -48,3 +48,27 @@ def test_what_is_alike_is_computed_once():
     result = executor.run(graph.name, [x], executor.new_state())["output"]
     whole = torch.tanh(x) @ weight.T
     torch.testing.assert_close(result, torch.exp(whole - whole.max(-1, keepdim=True).values))
+
+
+class Ranked(nn.Module):
+    """Without a product that differs between cores, and with one behind the exchange that is the same on them."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Linear(4 * NUM_CORES, 4, bias=False)
+
+    def forward(self, x):
+        return self.down(collectives.ALL_GATHER(x * (collectives.RANK(NUM_CORES) + 1), 1, NUM_CORES))
+
+
+def test_neither_calls_of_one_core_nor_products_are_joined():
+    program = compile_module(Ranked(), {"x": spec(2, 4)}).program
+    host = verify(unroll(program, Shards(NUM_CORES, {})), after="unroll")
+    (graph,) = host.graphs.values()
+    called = [
+        {name.split(".")[1] for name in operators(host.subprograms[call.subprogram].body)} for call in graph.calls
+    ]
+    assert [("mul" in names, "linear" in names) for names in called] == [(True, False)] * NUM_CORES + [
+        (False, False),
+        (False, True),
+    ]
