@@ -46,7 +46,6 @@ cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which conne
 other.
 """
 BACKWARD = {
-    ("modeling/sentences.py", "modeling/clip_sentences.py"),
     ("nki/analysis.py", "nki/kernel.py"),
     ("nki/calls.py", "nki/kernel.py"),
     ("nki/devices.py", "nki/kernel.py"),

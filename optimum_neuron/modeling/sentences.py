@@ -4,8 +4,7 @@
     vectors = model.encode(["a cat", "a dog"])
 
 The transformer is compiled; pooling and the modules after it run on the host. The package sentence-transformers is not
-needed: `pooling.py` reads its folders. `reranking.py` has cross-encoders, `embedding.py` decoders, `clip_sentences.py`
-CLIP.
+needed: `pooling.py` reads its folders. `reranking.py` has cross-encoders, `embedding.py` decoders.
 """
 
 from __future__ import annotations
@@ -28,11 +27,14 @@ from .facts import load_preprocessor
 from .pooling import pooled, read_recipe, transformer_subfolder
 from .sentence_modules import Step, build_steps
 from .tasks import NeuronModelForFeatureExtraction
+from .traced import NeuronTracedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 _RESULTS = ("token_embeddings", "sentence_embedding")
+_TOWERS = {"input_ids": "text_embeds", "pixel_values": "image_embeds"}
+"""Input of each tower of CLIP to its output."""
 
 
 class SentenceFeatures(dict[str, torch.Tensor]):
@@ -75,8 +77,6 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
     @classmethod
     def _wrap(cls, prepared: Prepared) -> Self:
         if cls is NeuronSentenceTransformer and prepared.source.config.model_type == "clip":
-            from .clip_sentences import NeuronClipSentenceTransformer
-
             return NeuronClipSentenceTransformer(prepared)  # type: ignore[return-value]
         return cls(prepared)
 
@@ -272,6 +272,66 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         left_AD, right_AD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
         rows = zip(left_AD, right_AD, strict=True)
         return torch.cat([self.similarity(one, other)[0] for one, other in rows])
+
+
+class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
+    """A compiled CLIP: `encode` takes texts and PIL images, in any order.
+
+    The graph has both towers, so a batch of texts only runs with a blank image, and a batch of images only with an
+    empty text. Vectors have the direction of sentence-transformers' vectors, and length 1.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__(prepared)
+        self._blank = {
+            "input_ids": torch.zeros(1, 1, dtype=torch.int64),
+            "pixel_values": torch.zeros(
+                1, *(self.neuron_config.buckets(axis)[0] for axis in ("num_channels", "height", "width"))
+            ),
+        }
+
+    @functools.cached_property
+    def processor(self) -> Any:
+        """Image processor of the model's folder."""
+        return load_preprocessor("AutoImageProcessor", self.source_folder)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the length of a vector."""
+        return int(self.config.projection_dim)
+
+    def forward(  # type: ignore[override]
+        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: Any
+    ) -> SentenceFeatures:
+        """Add `text_embeds`, `image_embeds`, and `sentence_embedding` to features.
+
+        Args:
+            features: `input_ids` with `attention_mask`, `pixel_values`, or both, of any batch sizes.
+            **inputs: features by name.
+
+        Returns:
+            A dictionary of tensors, which are attributes too; `sentence_embedding` has texts first.
+        """
+        features = {name: tensor for name, tensor in {**(features or {}), **inputs}.items() if tensor is not None}
+        towers = [name for name in _TOWERS if name in features]
+        output = NeuronTracedModel.forward(self, **{**self._blank, **features} if towers else features)
+        vectors = {_TOWERS[name]: output[_TOWERS[name]] for name in towers}
+        return SentenceFeatures(features, **vectors, sentence_embedding=torch.cat(list(vectors.values())))
+
+    def _is_sentence(self, value: Any) -> bool:
+        from PIL.Image import Image
+
+        return isinstance(value, (str, Image))
+
+    def _embedded(self, texts: Sequence[Any], num_skipped: int = 0) -> torch.Tensor:
+        words = [item for item in texts if isinstance(item, str)]
+        images = [item for item in texts if not isinstance(item, str)]
+        features = dict(self.tokenize(words)) if words else {}
+        if images:
+            features["pixel_values"] = self.processor(images, return_tensors="pt")["pixel_values"]
+        vectors = self(features).sentence_embedding
+        # Texts come first: restore the order of the arguments.
+        order = sorted(range(len(texts)), key=lambda index: not isinstance(texts[index], str))
+        return vectors[torch.tensor(order).argsort()]
 
 
 def in_batches(

@@ -108,7 +108,7 @@ class Deployment:
             "owned_by": "optimum-neuron",
             "root": root,
             "parent": model.spec.name if adapter else None,
-            "max_model_len": getattr(model.backend, "max_length", None),
+            "max_model_len": None if model.backend is None else model.backend.max_length,
             "state": model.state,
             "runner": None if model.runner is None else model.runner.to_dict(),
             "endpoints": [path for path, (kinds, *_) in ENDPOINTS.items() if isinstance(model.backend, kinds)],

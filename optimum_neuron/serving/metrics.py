@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from .generator import Finished, Generator
+from .generator import Finished
 
 if TYPE_CHECKING:
     from .models import Registry
@@ -121,9 +121,9 @@ class _Engines:
         """Yield metrics of all loaded models, and of the simulated cores."""
         replicas = {model.spec.name: model.replicas for model in self._models.models if model.replicas}
         engines = {
-            name: [replica.manager.engine for replica in of_model]
-            for name, of_model in replicas.items()
-            if isinstance(of_model[0], Generator)
+            model.spec.name: [replica.manager.engine for replica in model.generators]
+            for model in self._models.models
+            if model.generators
         }
         yield from _queues(replicas)
         yield _cache_usage(engines)

@@ -20,6 +20,7 @@ from ..errors import CoreBusyError, NeuronError, RequestError, nearest
 from .generator import Finished, Generator
 from .options import ModelSpec
 from .runners import Runner, choose_runner
+from .served import Replica
 
 if TYPE_CHECKING:
     from ..exporters import Progress
@@ -37,7 +38,7 @@ class ServedModel:
     num_replicas: int = 1
     runner: Choice[Runner] | None = None
     """Kind of the model, and why, once its configuration was read."""
-    replicas: Sequence[Any] = ()
+    replicas: Sequence[Replica] = ()
     """What answers, once the model is loaded: `Generator`s, or other backends by its task, on separate cores."""
     error: Exception | None = None
     compiling: Progress | None = None
@@ -48,11 +49,16 @@ class ServedModel:
     _turn: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
     @property
-    def backend(self) -> Any:
+    def backend(self) -> Replica | None:
         """The first replica; None before the model is loaded."""
         return self.replicas[0] if self.replicas else None
 
-    def least_busy(self) -> Any:
+    @property
+    def generators(self) -> list[Generator]:
+        """The replicas, if they generate text."""
+        return [replica for replica in self.replicas if isinstance(replica, Generator)]
+
+    def least_busy(self) -> Replica:
         """Return the replica with the fewest requests; equal ones take turns."""
         start = next(self._turn) % len(self.replicas)
         in_turn = [*self.replicas[start:], *self.replicas[:start]]
@@ -61,8 +67,7 @@ class ServedModel:
     @property
     def fatal_error(self) -> Exception | None:
         """Error that ended a replica."""
-        errors = (getattr(replica, "fatal_error", None) for replica in self.replicas)
-        return next((error for error in errors if error is not None), None)
+        return next((one.fatal_error for one in self.replicas if one.fatal_error is not None), None)
 
     @property
     def state(self) -> str:
@@ -103,20 +108,19 @@ class ServedModel:
             steps = {"done": self.compiling.num_done, "known": self.compiling.num_steps}
             report["export"] = {"step": self.compiling.step, **steps}
         if self.backend is not None:
-            report |= {"replicas": len(self.replicas), **self._host_code()}
+            report |= {"replicas": len(self.replicas), **self._host_code(self.backend)}
         return report
 
-    def _host_code(self) -> dict[str, Any]:
+    def _host_code(self, first: Replica) -> dict[str, Any]:
         """Return which host code new requests run on, how far better code is, and how many requests end on older."""
-        prepared = self.backend.model.prepared
+        prepared = first.model.prepared
         if getattr(prepared, "host", None) is None:
             return {}
         report = {"serves": prepared.loaded.executor.levels}
         if prepared.host.compiling is not None:
             report |= {"compiled": prepared.host.compiling.num_done, "blocks": len(prepared.host.compiling.jobs)}
-        if isinstance(self.backend, Generator):
-            engines = [replica.manager.engine for replica in self.replicas]
-            report["requests_on_earlier"] = sum(engine.num_on_earlier_code for engine in engines)
+        if self.generators:
+            report["requests_on_earlier"] = sum(one.manager.engine.num_on_earlier_code for one in self.generators)
         return {"host_code": report}
 
     def note_finished(self, facts: Finished) -> None:
@@ -124,7 +128,7 @@ class ServedModel:
         self.on_finished(self.spec.name, facts)
 
 
-def load_replicas(model: ServedModel) -> list[Any]:
+def load_replicas(model: ServedModel) -> list[Replica]:
     """Return what answers the requests of a model, by the model's task."""
     from ..exporters import is_export
     from ..options.option import source_options
@@ -135,7 +139,7 @@ def load_replicas(model: ServedModel) -> list[Any]:
     config = load_source(folder, trust_remote_code=options.get("trust_remote_code", False)).config
     model.runner = choose_runner(folder, config, options.get("task", "auto"))
     is_exported = is_export(folder) or is_exported_pipeline(folder)
-    replicas: list[Any] = []
+    replicas: list[Replica] = []
     try:
         for _ in range(model.num_replicas):
             replicas.append(model.runner.value.load(model, config, is_exported))
@@ -147,7 +151,7 @@ def load_replicas(model: ServedModel) -> list[Any]:
     return replicas
 
 
-def _require_own_cores(model: ServedModel, replicas: Sequence[Any]) -> None:
+def _require_own_cores(model: ServedModel, replicas: Sequence[Replica]) -> None:
     """Check that the last replica shares no core with those before it: a claim falls back to cores of this process."""
     *before, last = ({ledger.core_id for ledger in replica.ledgers} for replica in replicas)
     if shared := sorted(last & set().union(*before)):

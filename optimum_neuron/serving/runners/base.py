@@ -21,8 +21,8 @@ from ..generator import Finished
 from .batcher import Batcher, IsWanted
 
 if TYPE_CHECKING:
-    from ..models import ServedModel
     from ..protocol import TextRequest
+    from ..served import Served
 
 Features = dict[str, list[int]]
 """What a tokenizer makes of one text, or of a pair."""
@@ -33,9 +33,11 @@ class BatchedModel:
 
     max_length: int | None = None
     """Most tokens of an input, for models of text."""
+    fatal_error: Exception | None = None
+    """A batch that fails ends no other."""
     max_batch_size: ClassVar[int] = 32
 
-    def __init__(self, model: Any, served: ServedModel) -> None:
+    def __init__(self, model: Any, served: Served) -> None:
         self.model = model
         self._on_finished = served.note_finished
         self.batcher: Batcher[Any, Any] = Batcher(

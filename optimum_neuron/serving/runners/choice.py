@@ -19,7 +19,7 @@ from ...exporters import is_export, read_folder
 from ...sources import find_task, infer_task
 
 if TYPE_CHECKING:
-    from ..models import ServedModel
+    from ..served import Replica, Served
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Runner:
     name: str
     task: str
     """Task of its exports."""
-    load: Callable[[ServedModel, Any, bool], Any]
+    load: Callable[[Served, Any, bool], Replica]
     """Loads a model with this configuration; the flag says whether it is exported already."""
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ _LENGTHS, _LONGEST = (32, 128), 512
 """Compiled lengths of texts, and the most tokens, which a model may have less of."""
 
 
-def _load_generator(served: ServedModel, config: Any, is_exported: bool) -> Any:
+def _load_generator(served: Served, config: Any, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForCausalLM, load_preprocessor
     from ..generator import Generator
 
@@ -63,7 +63,7 @@ def _load_generator(served: ServedModel, config: Any, is_exported: bool) -> Any:
     )
 
 
-def _load_embedder(served: ServedModel, config: Any, is_exported: bool) -> Any:
+def _load_embedder(served: Served, config: Any, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForEmbedding, NeuronSentenceTransformer
     from .embedding import Embedder
 
@@ -75,7 +75,7 @@ def _load_embedder(served: ServedModel, config: Any, is_exported: bool) -> Any:
     return Embedder(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
 
 
-def _load_scorer(served: ServedModel, config: Any, is_exported: bool) -> Any:
+def _load_scorer(served: Served, config: Any, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForTextReranking
     from .scoring import Scorer
 
@@ -87,7 +87,7 @@ def _load_scorer(served: ServedModel, config: Any, is_exported: bool) -> Any:
     return Scorer(model, served)
 
 
-def _load_transcriber(served: ServedModel, config: Any, is_exported: bool) -> Any:
+def _load_transcriber(served: Served, config: Any, is_exported: bool) -> Replica:
     from ... import modeling
     from ..options import require_packages
     from .speech import Transcriber
@@ -100,7 +100,7 @@ def _load_transcriber(served: ServedModel, config: Any, is_exported: bool) -> An
     return Transcriber(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
 
 
-def _load_painter(served: ServedModel, config: Any, is_exported: bool) -> Any:
+def _load_painter(served: Served, config: Any, is_exported: bool) -> Replica:
     from ...modeling.diffusion import NeuronDiffusionPipeline
     from .images import Painter
 
@@ -110,7 +110,7 @@ def _load_painter(served: ServedModel, config: Any, is_exported: bool) -> Any:
     return Painter(NeuronDiffusionPipeline.from_pretrained(served.spec.source, **export, **options), served)
 
 
-def _options(served: ServedModel, is_exported: bool, defaults: dict[str, Any]) -> dict[str, Any]:
+def _options(served: Served, is_exported: bool, defaults: dict[str, Any]) -> dict[str, Any]:
     return dict(served.spec.options) if is_exported else {**defaults, **served.spec.options}
 
 

@@ -16,7 +16,7 @@ from .base import Features, TextModel
 from .batcher import IsWanted
 
 if TYPE_CHECKING:
-    from ..models import ServedModel
+    from ..served import Served
 
 
 _NUM_SKIPPED = "prompt_length"
@@ -26,7 +26,7 @@ _NUM_SKIPPED = "prompt_length"
 class Embedder(TextModel):
     """A model that makes vectors of texts."""
 
-    def __init__(self, model: Any, served: ServedModel) -> None:
+    def __init__(self, model: Any, served: Served) -> None:
         super().__init__(model, served)
         self.max_length = model.max_seq_length
         self.num_tokens = model.config.get_text_config().vocab_size

@@ -20,7 +20,7 @@ from .base import BatchedModel
 from .batcher import IsWanted
 
 if TYPE_CHECKING:
-    from ..models import ServedModel
+    from ..served import Served
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Drawing:
 class Painter(BatchedModel):
     """A pipeline that makes images of texts."""
 
-    def __init__(self, model: Any, served: ServedModel) -> None:
+    def __init__(self, model: Any, served: Served) -> None:
         model.set_progress_bar_config(disable=True)
         config = model.neuron_config
         self.resolutions = list(config.resolutions())

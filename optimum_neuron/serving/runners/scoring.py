@@ -19,13 +19,13 @@ from .batcher import IsWanted
 from .embedding import Embedder
 
 if TYPE_CHECKING:
-    from ..models import ServedModel
+    from ..served import Served
 
 
 class Scorer(TextModel):
     """A cross-encoder."""
 
-    def __init__(self, model: Any, served: ServedModel) -> None:
+    def __init__(self, model: Any, served: Served) -> None:
         super().__init__(model, served)
         self.max_length = min(model.neuron_config.buckets("sequence_length")[-1], self.tokenizer.model_max_length)
 

@@ -25,7 +25,7 @@ from .batcher import IsWanted
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from ..models import ServedModel
+    from ..served import Served
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Transcriber(BatchedModel):
 
     max_batch_size: ClassVar[int] = 1
 
-    def __init__(self, model: Any, served: ServedModel) -> None:
+    def __init__(self, model: Any, served: Served) -> None:
         from ...pipelines import pipeline
 
         self._pipeline = pipeline("automatic-speech-recognition", model)
