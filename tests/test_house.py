@@ -88,7 +88,7 @@ INSIDE = {
     ),
 }
 """Modules and packages inside a package, likewise."""
-CIRCULAR = {"modeling", "nki", "nki/older", "nki/streams", "serving"}
+CIRCULAR = {"nki", "nki/older", "nki/streams"}
 """Packages whose parts, modules and packages, import in a circle; there are to be no more."""
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
