@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +84,29 @@ def hf_home(environ: Mapping[str, str] = os.environ) -> Path:
 def custom_cache_repo(environ: Mapping[str, str] = os.environ) -> str | None:
     """Shared compile cache named by the environment, unchecked, or None."""
     return environ.get("CUSTOM_CACHE_REPO") or None
+
+
+def num_recent_models(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return how many graphs of the device xla a process keeps loaded; None for all."""
+    return number("NEURON_NUM_RECENT_MODELS_TO_KEEP", environ, hint="Set it to a number from 1, or unset it.")
+
+
+def xla_debug_level(environ: Mapping[str, str] = os.environ) -> int:
+    """Return what is said of graphs of the device xla: 0 nothing, 1 compiles, 2 runs too."""
+    level = number("PT_XLA_DEBUG_LEVEL", environ, hint="Set it to 0, 1, or 2, or unset it.")
+    if level is not None:
+        return level
+    return 2 if switch("PT_XLA_DEBUG", environ, default=False) else 0
+
+
+def write_xla_debug(text: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Write what PT_XLA_DEBUG asks for, to PT_XLA_DEBUG_FILE or stderr."""
+    file = environ.get("PT_XLA_DEBUG_FILE")
+    if not file:
+        print(text, end="", file=sys.stderr, flush=True)
+        return
+    with open(file, "a", encoding="utf-8") as opened:
+        opened.write(text)
 
 
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:

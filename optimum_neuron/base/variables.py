@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-PREFIXES = ("NEURON_", "NEURONCORE_", "OPTIMUM_NEURON_", "TORCH_NEURONX_", "XLA_")
+PREFIXES = ("NEURON_", "NEURONCORE_", "OPTIMUM_NEURON_", "PT_XLA_", "TORCH_NEURONX_", "XLA_")
 """A variable with this prefix was set for Neuron, so it is never ignored without a warning."""
 
 
@@ -58,6 +58,9 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_FUSE_SOFTMAX": _no_effect("fusions are found in the graph"),
     "NEURON_LOGICAL_NC_CONFIG": Variable(
         "physical cores in a logical core; must be the default of the chip, because other sizes are not simulated"
+    ),
+    "NEURON_NUM_RECENT_MODELS_TO_KEEP": Variable(
+        "graphs of the device xla that a process keeps loaded; others come from the compile cache again (default: all)"
     ),
     "NEURON_PARALLEL_COMPILE": _no_effect("graphs are compiled and run; run the script with neuron_parallel_compile"),
     "NEURON_PLATFORM_TARGET_OVERRIDE": Variable(
@@ -109,13 +112,16 @@ TABLE: Mapping[str, Variable] = {
         "scripts may import it, and libraries see it after them)"
     ),
     "PJRT_DEVICE": Variable("NEURON is the same as OPTIMUM_NEURON_XLA=1"),
+    "PT_XLA_DEBUG": Variable("1 writes cause and size of each graph of the device xla, when compiled and when run"),
+    "PT_XLA_DEBUG_FILE": Variable("file that PT_XLA_DEBUG writes to (default: stderr)"),
+    "PT_XLA_DEBUG_LEVEL": Variable("1 writes of compiled graphs of the device xla, 2 of their runs too, 0 nothing"),
     "RANK": Variable("number of this process among all of a launch, which torchrun sets"),
     "SM_ON_*": Variable(
         "argument of neuron serve, for example SM_ON_BATCH_SIZE=4, as in Optimum Neuron's container; the command line "
         "has precedence"
     ),
     "WORLD_SIZE": Variable("processes of a launch, which torchrun sets"),
-    "XLA_*": _no_effect("there is no XLA: graphs are captured by torch.export and Dynamo"),
+    "XLA_*": _no_effect("there is no XLA: the device xla records graphs, and they are checked and timed here"),
     "XLA_ALWAYS_ALLREDUCE": Variable("1 lets xm.all_reduce copy and scale in a single process too"),
     "XLA_DOWNCAST_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
     "XLA_USE_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),

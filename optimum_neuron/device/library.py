@@ -182,7 +182,7 @@ def _opened(path: Path, signatures: Signatures) -> ctypes.CDLL:
     return library
 
 
-def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
+def guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
     """Wrap a callback: an exception cannot cross the border, so its text is left there and C++ raises it again."""
 
     @functools.wraps(function)
@@ -199,6 +199,6 @@ def _guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
 
 def _filled(library: ctypes.CDLL, answers: Callbacks, meters: int | None) -> _Host:
     asked = [field for field in _Host._fields_ if field[0] not in (*_OF_PYTHON, "meters")]
-    callbacks = [_guarded(library, kind, answers[name]) for name, kind in asked]
+    callbacks = [guarded(library, kind, answers[name]) for name, kind in asked]
     of_python = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
     return _Host(*callbacks, *of_python, meters)

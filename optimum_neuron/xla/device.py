@@ -6,7 +6,7 @@ x = torch.ones(2, device="xla")
 
 from __future__ import annotations
 
-from . import library
+from . import graphs as graphs, library  # the graphs complete the device
 
 
 def is_enabled() -> bool:
@@ -29,10 +29,4 @@ def enable() -> None:
         print(torch.ones(2, device="xla"))
         ```
     """
-    if library.is_loaded():
-        return
     library.functions()
-    from ..upstream.torch import register_device_module
-    from . import torch_module
-
-    register_device_module("xla", torch_module)

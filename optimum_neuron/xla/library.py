@@ -20,14 +20,35 @@ from typing import TYPE_CHECKING
 from ..base import env
 from ..device import build, callbacks, library as devices, numerics, placement, products
 from ..errors import ConfigError
+from .tape import Closed, Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-_SIGNATURES: devices.Signatures = {}
+_INT64 = ctypes.c_int64
+_LISTENER = ctypes.CFUNCTYPE(_INT64, _INT64)
+_SIGNATURES: devices.Signatures = {
+    "xla_connect": (None, [ctypes.c_void_p]),
+    "xla_num_pending": (_INT64, []),
+    "xla_close": (None, [ctypes.POINTER(Closed)]),
+    "xla_tape": (ctypes.POINTER(_INT64), []),
+    "xla_slot": (None, [_INT64, ctypes.POINTER(_INT64)]),
+    "xla_string": (ctypes.c_char_p, [_INT64]),
+    "xla_num_operators": (_INT64, []),
+    "xla_operator_name": (ctypes.c_char_p, [_INT64]),
+    "xla_operator_calls": (_INT64, [_INT64]),
+    "xla_operator_reads": (_INT64, [_INT64]),
+    "xla_reset_calls": (None, []),
+    "xla_num_created": (_INT64, []),
+    "xla_num_destroyed": (_INT64, []),
+    "xla_take_transfer": (ctypes.c_int, [ctypes.POINTER(Transfer)]),
+}
+"""C functions of csrc/xla/xla.cpp."""
 
 _lock = threading.RLock()
 _functions: ctypes.CDLL | None = None
+_listeners: list[object] = []
+_complete: Callable[[], None] | None = None
 
 
 @functools.cache
@@ -51,7 +72,32 @@ def functions() -> ctypes.CDLL:
             _functions = devices.register(path, _answers, _SIGNATURES, meters=meters)
             numerics.apply()
             products.apply()
+            if _complete is not None:
+                _complete()
         return _functions
+
+
+def complete_with(complete: Callable[[], None]) -> None:
+    """Set what completes the device once it is loaded."""
+    global _complete
+    _complete = complete
+    if _functions is not None:
+        complete()
+
+
+def connect(*listeners: Callable[[int], int]) -> None:
+    """Begin to record, with the functions of `struct Listeners` in csrc/xla/recorder.h."""
+    functions_ = functions()
+    kept = (_LISTENER * len(listeners))(*(devices.guarded(functions_, _LISTENER, one) for one in listeners))
+    _listeners.append(kept)  # C++ keeps them for as long as the process lives
+    functions_.xla_connect(kept)
+
+
+def transfers() -> Iterator[Transfer]:
+    """Yield the copies between host and device since the last call."""
+    transfer = Transfer()
+    while functions().xla_take_transfer(ctypes.byref(transfer)):
+        yield transfer
 
 
 def first_core() -> int:

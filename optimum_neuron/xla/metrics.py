@@ -49,6 +49,7 @@ class _Metric:
 _lock = threading.RLock()
 _counters: dict[str, int] = {}
 _metrics: dict[str, _Metric] = {}
+_refreshes: list[Callable[[], None]] = []
 _sources: list[tuple[Callable[[], Mapping[str, int]], Callable[[], None]]] = []
 
 
@@ -72,7 +73,18 @@ def add_source(read: Callable[[], Mapping[str, int]], clear: Callable[[], None])
     _sources.append((read, clear))
 
 
+def add_refresh(refresh: Callable[[], None]) -> None:
+    """Call a function before metrics are read, which adds what was measured elsewhere."""
+    _refreshes.append(refresh)
+
+
+def _refresh() -> None:
+    for refresh in _refreshes:
+        refresh()
+
+
 def _all_counters() -> dict[str, int]:
+    _refresh()
     with _lock:
         counters = dict(_counters)
     for read, _ in _sources:
@@ -93,12 +105,14 @@ def counter_value(name: str) -> int | None:
 
 def metric_names() -> list[str]:
     """Names of the metrics, sorted."""
+    _refresh()
     with _lock:
         return sorted(_metrics)
 
 
 def metric_data(name: str) -> tuple[int, float, list[tuple[float, float]]] | None:
     """Number of samples of a metric, their sum, and the latest with their times in seconds; None for no metric."""
+    _refresh()
     with _lock:
         metric = _metrics.get(name)
         return None if metric is None else (metric.num_samples, metric.total, list(metric.samples))
@@ -111,6 +125,7 @@ def executed_fallback_ops() -> list[str]:
 
 def clear_counters() -> None:
     """Forget all counters."""
+    _refresh()
     with _lock:
         _counters.clear()
     for _, clear in _sources:
@@ -119,6 +134,7 @@ def clear_counters() -> None:
 
 def clear_metrics() -> None:
     """Forget all metrics."""
+    _refresh()
     with _lock:
         _metrics.clear()
 

@@ -9,6 +9,7 @@ void register_everything(); // neuron.cpp, or xla/xla.cpp
 
 // A fork waits until nothing is in the midst of a change that the child would find half made.
 inline void before_fork() {
+  record_fork(true);
   hold_queues();
   pages().hold();
 }
@@ -16,12 +17,14 @@ inline void before_fork() {
 inline void after_fork() {
   pages().let_go();
   release_queues();
+  record_fork(false);
 }
 
 // A forked child has none of its parent's cores: whatever it charges first claims, and claiming refuses.
 inline void begin_child() {
   pages().let_go();
   abandon_queues();
+  record_fork(false);
   census_of_process() = new Census; // another thread may have been in the midst of adding to the parent's
   if (host.meters != nullptr) return; // whose they are resets them
   for (int device = 0; device < kMaxDevices; device++) meters[device].claimed = false;

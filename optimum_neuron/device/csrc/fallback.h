@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include "deferral.h"
 #include "emulation.h"
+#include "recorded_call.h"
 
 namespace neuron {
 
@@ -24,6 +25,7 @@ inline void call_cpu(const c10::OperatorHandle& op, const Traits& traits, torch:
 inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, torch::jit::Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView guard;
   size_t base = stack->size() - traits.num_arguments;
+  RecordedCall recorded(op, traits, c10::ArrayRef<c10::IValue>(*stack).slice(base));
   Aliases aliases;
   for (size_t i = base; i < stack->size(); i++) {
     c10::IValue& value = (*stack)[i];
@@ -43,6 +45,7 @@ inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, to
     c10::IValue& value = (*stack)[i];
     if (value.isTensor() || value.isList()) value = aliases.to_device(value);
   }
+  recorded.end(c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - traits.num_results));
 }
 
 inline void call_named(const c10::OperatorHandle& op, const Traits& traits, torch::jit::Stack* stack) {

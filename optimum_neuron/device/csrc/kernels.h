@@ -99,7 +99,9 @@ inline Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
     source_cpu = write_as(source_cpu, self_cpu.scalar_type());
   bool stays = self.device() == source.device(); // other copies are transfers, which use no core
   auto arguments = [&] { return torch::jit::Stack{self_cpu, source_cpu, non_blocking}; };
-  counting(op, stays ? to.device() : -1, arguments, [&] { self_cpu.copy_(source_cpu, non_blocking); });
+  record_copy(op, self, source, [&] {
+    counting(op, stays ? to.device() : -1, arguments, [&] { self_cpu.copy_(source_cpu, non_blocking); });
+  });
   return self;
 }
 
@@ -128,14 +130,19 @@ inline Tensor to_copy(
   Aliases aliases;
   Tensor alias = aliases.to_cpu(self);
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
+  static const Traits traits = traits_of(op);
   auto arguments = [&] {
     return torch::jit::Stack{alias, dtype, layout, Maybe<Device>(), pin_memory, non_blocking, format};
   };
+  torch::jit::Stack recorded_arguments{self, dtype, layout, Maybe<Device>(), pin_memory, non_blocking, format};
+  RecordedCall recorded(op, traits, recorded_arguments);
   Tensor copy;
   counting(op, aliases.device(), arguments, [&] {
     copy = at::native::_to_copy(alias, dtype, layout, std::nullopt, pin_memory, non_blocking, format);
   });
-  return aliases.to_device(copy);
+  c10::IValue result = aliases.to_device(copy);
+  recorded.end(result);
+  return result.toTensor();
 }
 
 inline Tensor& set_storage_at(

@@ -13,6 +13,7 @@
 #include <cstring>
 #include "pages.h"
 #include "queue.h"
+#include "recording.h"
 
 namespace neuron {
 
@@ -77,17 +78,25 @@ struct Block {
   c10::Storage twin;
   int64_t size_bytes;
   DeviceIndex device;
+  StorageRecord record{};
 };
 
 inline void delete_block(void* context) {
   auto* block = static_cast<Block*>(context);
   discharge(block->device, block->size_bytes);
+  record_death(block->record);
   delete block;
 }
 
 // Null for storages that others made over memory of their own (from_blob, DLPack).
 inline Block* block_of(const c10::Storage& storage) {
   return storage.data_ptr().cast_context<Block>(&delete_block);
+}
+
+// Null for storages without a record.
+inline StorageRecord* record_of(const c10::Storage& storage) {
+  Block* block = block_of(storage);
+  return block == nullptr ? nullptr : &block->record;
 }
 
 // Device memory over a CPU storage whose bytes are charged already.
@@ -206,6 +215,7 @@ inline void resize_storage(const c10::Storage& storage, size_t size_bytes) {
   c10::DataPtr data = allocator.allocate(size_bytes);
   size_t kept = std::min(size_bytes, static_cast<size_t>(impl->nbytes()));
   if (kept > 0 && impl->data() != nullptr) std::memcpy(data.get(), impl->data(), kept);
+  if (Block* block = block_of(storage)) record_moved(&block->record, &data.cast_context<Block>(&delete_block)->record);
   impl->set_data_ptr_noswap(std::move(data));
   impl->set_nbytes(size_bytes);
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include "products.h"
+#include "recording.h"
 
 namespace neuron {
 
@@ -23,6 +24,9 @@ struct Traits {
   c10::SmallVector<int, 4> operands; // what TensorE multiplies
   Product product = Product::kOther; // what oneDNN may compute
   c10::SmallVector<int, 2> written; // positions of the arguments that it changes
+  OperatorRecord record; // for the recorder
+
+  explicit Traits(const c10::OperatorHandle& op) : record(op) {}
 };
 
 // Operators that run on TensorE, with the positions of what is multiplied, as PRODUCT_OPERANDS of passes/autocast.py.
@@ -90,7 +94,7 @@ inline Traits traits_of(const c10::OperatorHandle& op) {
       "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
       "aten::_unsafe_index_put", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::copy_", "aten::set_"};
   const auto& schema = op.schema();
-  Traits traits;
+  Traits traits(op);
   traits.num_arguments = schema.arguments().size();
   traits.num_results = schema.returns().size();
   traits.writes = schema.is_mutable();

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...base.core import Choice
@@ -79,6 +79,7 @@ class CompileReport:
             "breaks": dict(self.breaks),
             "num_recompiles": self.num_recompiles,
             "simulated": True,
+            **{name: section.to_dict() for name, section in _sections.items()},
         }
 
     def __str__(self) -> str:
@@ -92,9 +93,23 @@ class CompileReport:
             )
         lines += map(str, self.graphs)
         lines += [f"graph break, {count} times: {reason.splitlines()[0]}" for reason, count in self.breaks.items()]
+        others = [line for section in _sections.values() for line in section.lines()]
+        if others and not self.graphs:
+            lines = lines[1:]
+        lines += others
         return "\n".join(lines)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Section:
+    """What another front end compiled."""
+
+    to_dict: Callable[[], dict[str, Any]]
+    lines: Callable[[], list[str]]
+    clear: Callable[[], None]
+
+
+_sections: dict[str, _Section] = {}
 _graphs: list[CompiledGraph] = []
 _lock = threading.Lock()
 
@@ -103,6 +118,13 @@ def add(graph: CompiledGraph) -> None:
     """Remember a graph."""
     with _lock:
         _graphs.append(graph)
+
+
+def add_section(
+    name: str, to_dict: Callable[[], dict[str, Any]], lines: Callable[[], list[str]], clear: Callable[[], None]
+) -> None:
+    """Add what another front end compiled to the report, as plain data and as lines of text."""
+    _sections[name] = _Section(to_dict=to_dict, lines=lines, clear=clear)
 
 
 def compile_report() -> CompileReport:
@@ -127,3 +149,5 @@ def reset() -> None:
     """Forget all graphs; `torch._dynamo.reset()` calls it."""
     with _lock:
         _graphs.clear()
+    for section in _sections.values():
+        section.clear()

@@ -2,7 +2,8 @@
 //
 // It has the same cores, and charges the same HBM (`Host::meters`).
 //
-//   hooks.h   torch's generic entry points    attention.h   which attention kernel runs
+//   hooks.h      torch's generic entry points       attention.h       which attention kernel runs
+//   recorder.h   the graph between two syncs        recorded_call.h   one operator on it
 #define NEURON_AS_XLA
 #include "../exports.h"
 #include "../registration.h"
@@ -20,3 +21,76 @@ void register_everything() {
 }
 
 } // namespace neuron
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// Begin to record, with what Python does on events.
+void xla_connect(const neuron::Listeners* listeners) {
+  neuron::listeners = *listeners;
+  neuron::recording = true;
+}
+
+// Operators of the graph that goes on.
+int64_t xla_num_pending() {
+  return neuron::recorder().num_pending();
+}
+
+void xla_close(neuron::Closed* closed) {
+  *closed = neuron::recorder().close();
+}
+
+// The tape of the graph that ended last, until the next one ends.
+const int64_t* xla_tape() {
+  return neuron::recorder().tape();
+}
+
+// Kind, bytes, whether it is alive, whether it was written, and the number of its shape, of a slot of that graph.
+void xla_slot(int64_t slot, int64_t* state) {
+  const neuron::SlotState& found = neuron::recorder().slot_at(slot);
+  state[0] = static_cast<int64_t>(found.kind), state[1] = found.size_bytes;
+  state[2] = found.alive, state[3] = found.written, state[4] = found.shape;
+}
+
+const char* xla_string(int64_t number) {
+  return neuron::recorder().string_at(number);
+}
+
+int64_t xla_num_operators() {
+  return neuron::recorder().num_operators();
+}
+
+const char* xla_operator_name(int64_t number) {
+  return neuron::recorder().operator_at(number).name.c_str();
+}
+
+int64_t xla_operator_calls(int64_t number) {
+  return neuron::recorder().operator_at(number).calls;
+}
+
+// Calls that read values on the host.
+int64_t xla_operator_reads(int64_t number) {
+  return neuron::recorder().operator_at(number).reads;
+}
+
+void xla_reset_calls() {
+  auto& recorder = neuron::recorder();
+  for (int64_t number = 0; number < recorder.num_operators(); number++)
+    recorder.operator_at(number).calls = recorder.operator_at(number).reads = 0;
+  neuron::num_created = neuron::num_destroyed = 0;
+}
+
+// Storages that were made and freed.
+int64_t xla_num_created() {
+  return neuron::num_created;
+}
+int64_t xla_num_destroyed() {
+  return neuron::num_destroyed;
+}
+
+int xla_take_transfer(neuron::Transfer* transfer) {
+  return neuron::recorder().take_transfer(transfer);
+}
+
+}
+#pragma GCC visibility pop

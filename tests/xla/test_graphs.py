@@ -1,0 +1,257 @@
+"""Which graphs are compiled, against the counts that torch_xla documents; what ends a graph, and how that is reported.
+
+Counts: https://docs.pytorch.org/xla (API guide, "XLA tensors are lazy", and the troubleshooting guide's metrics).
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+import torch
+
+from optimum_neuron import xla
+from optimum_neuron.errors import LoweringError, UnsupportedOperatorError
+from optimum_neuron.xla import graphs, metrics, report
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path, monkeypatch) -> None:
+    """No graph is open or compiled, nothing is counted, and the compile cache is empty."""
+    monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))
+    xla.sync()
+    graphs.forget()
+    metrics.clear_all()
+    report.REPORT.clear()
+
+
+def compiles() -> int:
+    return metrics.counter_value("UncachedCompile") or 0
+
+
+def steps_that_compile(batch_sizes, optimizer, *, schedule=False, read=lambda loss: None) -> list[int]:
+    """Train a model with one batch a step; return the steps in which a graph was compiled."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).to("xla")
+    stepper = optimizer(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(stepper, 1) if schedule else None
+    compiled = []
+    for number, size in enumerate(batch_sizes):
+        before = compiles()
+        data, target = torch.randn(size, 6).to("xla"), torch.randint(0, 3, (size,)).to("xla")
+        stepper.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(data), target)
+        loss.backward()
+        stepper.step()
+        if scheduler is not None:
+            scheduler.step()
+        read(loss)
+        xla.sync()
+        compiled += [number] * (compiles() - before)
+    return compiled
+
+
+def test_static_loop_compiles_in_its_first_two_steps_at_most():
+    assert set(steps_that_compile([4] * 5, torch.optim.SGD)) <= {0, 1}
+    assert metrics.counter_value("MarkStep") == 5
+
+
+def test_short_last_batch_compiles_once_more():
+    assert set(steps_that_compile([4, 4, 4, 3, 4, 3], torch.optim.SGD)) - {0, 1} == {3}
+
+
+def test_learning_rate_of_a_schedule_is_data():
+    assert set(steps_that_compile([4] * 6, torch.optim.AdamW, schedule=True)) <= {0, 1}
+
+
+def test_value_read_in_the_loop_cuts_the_graph_and_says_where():
+    compiled = steps_that_compile([4] * 5, torch.optim.SGD, read=lambda loss: loss.item())
+    assert set(compiled) <= {0, 1}
+    assert metrics.counter_value("aten::_local_scalar_dense") == 5
+    ((operator, place), count) = report.REPORT.reads.most_common(1)[0]
+    assert operator.startswith("aten::_local_scalar_dense") and "test_graphs.py:" in place and count == 5
+
+
+def test_values_of_an_ended_graph_are_read_without_another():
+    total = torch.ones(3).to("xla").sum()
+    xla.sync()
+    assert total.item() == 3.0 and compiles() == 1
+
+
+def test_documented_counters_of_one_product():
+    a = torch.tensor(2077).to("xla")
+    b = a * 2
+    xla.sync()
+    assert b.cpu() == 4154
+    assert compiles() == 1 and metrics.counter_value("MarkStep") == 1 and metrics.counter_value("CreateXlaTensor") >= 2
+    del b
+    again = a * 2
+    xla.sync()
+    assert compiles() == 1 and metrics.counter_value("CachedCompile") == 1
+    del again
+
+
+def test_operator_is_counted_before_its_graph_ends():
+    value = torch.tensor(100).to("xla") + 2
+    assert "xla::add" in metrics.metrics_report() and compiles() == 0
+    del value
+
+
+@pytest.mark.parametrize(
+    ("change", "num_graphs"),
+    [
+        pytest.param(lambda x: x * 0.3, 1, id="number"),
+        pytest.param(lambda x: x * 0.7, 1, id="other-number"),
+        pytest.param(lambda x: x * 1.0, 2, id="special-number"),
+        pytest.param(lambda x: x + 0.3, 2, id="operator"),
+        pytest.param(lambda x: x[:2] * 0.3, 2, id="shape"),
+        pytest.param(lambda x: x.bfloat16() * 0.3, 2, id="dtype"),
+        pytest.param(lambda x: x.t() * 0.3, 2, id="layout"),
+    ],
+)
+def test_graphs_differ_by_structure_and_not_by_data(change, num_graphs):
+    data = torch.ones(4, 4).to("xla")
+    for function in (lambda x: x * 0.3, change):
+        result = function(data)
+        xla.sync()
+        del result
+    assert len(report.REPORT.rows) == num_graphs
+
+
+def test_data_flow_decides():
+    data, other = torch.ones(4).to("xla"), torch.ones(4).to("xla")
+    for left, right in ((data, data), (data, other)):
+        result = left + right
+        xla.sync()
+        del result
+    assert compiles() == 2
+
+
+def test_second_process_finds_graphs_in_the_compile_cache():
+    data = torch.ones(4).to("xla")
+    for hits in (None, 1):
+        result = data.exp()
+        xla.sync()
+        graphs.forget()
+        assert metrics.counter_value("PersistentCacheHit") == hits
+        del result
+    assert metrics.counter_value("PersistentCacheMiss") == 1
+
+
+def test_refused_operator_is_named_with_its_code_and_line_at_the_sync():
+    class Sorts(torch.nn.Module):
+        def forward(self, x):
+            return torch.sort(x).values
+
+    model = torch.nn.Sequential(torch.nn.Identity(), Sorts())
+    result = model(torch.randn(5).to("xla"))
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        xla.sync()
+    text = str(caught.value)
+    assert "NCC_" in text and "test_graphs.py:" in text and "1 (" in text  # the module is "1"
+    assert torch.equal(result.cpu(), result.cpu().sort().values)
+
+
+def test_reading_is_refused_in_a_full_graph():
+    value = torch.ones(2).to("xla")
+    with pytest.raises(RuntimeError, match=graphs.UNEXPECTED), xla.Region("step", full_graph=True):
+        (value * 3).sum().item()
+    assert value.sum().item() == 2.0
+
+
+def test_region_has_a_limit_of_graphs():
+    region = xla.Region("step", max_different_graphs=1)
+    for size in (2, 2):
+        with region:
+            kept = torch.ones(size).to("xla") * 2
+    with pytest.raises(LoweringError) as caught, region:
+        kept = torch.ones(3).to("xla") * 2
+    assert caught.value.details["limit"] == 1
+    del kept
+
+
+def test_recompile_storm_names_input_shapes_and_padding():
+    table = torch.randn(50, 4).to("xla")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for length in (5, 6, 9, 17):
+            tokens = torch.zeros(2, length, dtype=torch.int64).to("xla")
+            result = torch.nn.functional.embedding(tokens, table).sum()
+            xla.sync()
+            del result
+    (warning,) = (one for one in caught if one.category is report.RecompileWarning)
+    text = str(warning.message)
+    assert "[2, 5], [2, 6], [2, 9], [2, 17]" in text and "test_graphs.py:" in text
+    assert "[2, 17]" in text.partition("Pad it to")[2] and "8, 16, 32 in dimension 1" in text
+
+
+def test_recorded_graph_computes_what_was_computed():
+    """The rebuilt graph on the CPU, whose inputs are those of the step, gives the step's results."""
+    import ctypes
+
+    from optimum_neuron.xla import library
+    from optimum_neuron.xla.recording import rebuild
+    from optimum_neuron.xla.tape import Closed, read_slots, read_tape
+
+    torch.manual_seed(0)
+    functions, closed = library.functions(), Closed()
+    x, w, y = torch.randn(2, 3, 8), torch.randn(8, 8), torch.randn(2, 3, 8)
+
+    def step(x, w, y):
+        heads = (x @ w).view(2, 3, 2, 4).transpose(1, 2)
+        half = torch.cat((-heads[..., 2:], heads[..., :2]), -1)
+        scores = (half @ heads.transpose(-1, -2)).softmax(-1)
+        y.mul_(2.0).add_(1.0)
+        y[:, 0] += 5.0
+        total = torch.empty_like(y)
+        torch.mul(y, 3.0, out=total)
+        w.lerp_(w.t().contiguous(), 0.25)
+        return scores.sum(-1), total
+
+    tensors = [tensor.to("xla") for tensor in (x, w, y)]
+    results = step(*tensors)
+    functions.xla_close(ctypes.byref(closed))
+    module = rebuild(read_tape(functions, closed.num_words), read_slots(functions, closed.num_slots))
+    inputs = [x.clone(), w.clone(), y.clone()]
+    outputs = module(*(tensor for tensor in _as_used(module, inputs)))
+    expected = step(x.clone(), w.clone(), y.clone())
+    found = {tuple(one.shape): one for one in outputs}
+    for reference, ours in zip(expected, results, strict=True):
+        assert torch.equal(ours.cpu(), reference)
+        assert torch.allclose(found[tuple(reference.shape)].view(reference.shape), reference)
+    for given, ours in zip(inputs, tensors, strict=True):
+        assert torch.allclose(given, ours.cpu())
+
+
+def _as_used(module, inputs):
+    """The inputs in the order and the shape in which the graph takes them."""
+    by_size = {tensor.numel(): tensor for tensor in inputs}
+    same = itertools.cycle([tensor for tensor in inputs if tensor.numel() == inputs[0].numel()])
+    for node in module.graph.find_nodes(op="placeholder"):
+        size = node.meta["val"].shape
+        tensor = next(same) if size.numel() == inputs[0].numel() else by_size[size.numel()]
+        yield tensor.view(size)
+
+
+def test_steps_are_on_the_timeline_with_simulated_times():
+    from optimum_neuron.profiling import record
+
+    data = torch.ones(64, 64).to("xla")
+    with record() as recorder:
+        for _ in range(3):
+            result = data @ data
+            xla.sync()
+            del result
+    (graph,) = (one for one in recorder.profile().graphs if one.model == graphs.MODEL)
+    assert graph.num_calls == 3 and graph.device_us > 0
+    assert any(operator.operator == "aten.mm" for operator in graph.operators)
+
+
+def test_report_of_compiles_is_in_that_of_torch():
+    result = torch.ones(3).to("xla") * 4.0
+    xla.sync()
+    text = str(torch.neuron.compile_report())
+    assert "1 graph compiled" in text and "test_graphs.py:" in text
+    assert torch.neuron.compile_report().to_dict()["xla"]["graphs"][0]["num_runs"] == 1
+    del result
