@@ -9,6 +9,8 @@
     |   +-- WeightsError                    weights are missing, renamed, reshaped or altered
     +-- CaptureError (ValueError)           the model's code cannot become a static graph
     +-- UnsupportedOperatorError (ValueError)  operators the target refuses, all of them
+    |   +-- NoFallbackError (AttributeError)  the CPU may not run them, so the model is not traced
+    |   +-- NothingCompiledError (RuntimeError)  the CPU would have to run all of them
     +-- ShapeError (ValueError)             an input does not fit the compiled shapes
     +-- ValidationError (ValueError)        a compiled model drifts from the original
     +-- ArtifactError (ValueError)          a NEFF or exported folder is broken, foreign or unsafe
@@ -49,7 +51,9 @@ __all__ = [
     "LoweringError",
     "ModelError",
     "NeuronError",
+    "NoFallbackError",
     "NotExportedError",
+    "NothingCompiledError",
     "NumericsError",
     "QueueFullError",
     "RequestError",
@@ -126,6 +130,14 @@ class CaptureError(NeuronError, ValueError):
 
 class UnsupportedOperatorError(NeuronError, ValueError):
     """The target refuses operators of the graph; all of them are listed."""
+
+
+class NoFallbackError(UnsupportedOperatorError, AttributeError):
+    """The target refuses operators, and the CPU may not run them."""
+
+
+class NothingCompiledError(UnsupportedOperatorError, RuntimeError):
+    """No operator of a model can run on a core."""
 
 
 class ShapeError(NeuronError, ValueError):

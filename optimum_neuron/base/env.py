@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import nearest
+from ..errors import ConfigError, nearest
 from .env_text import choice, compiler_flag, compiler_words, core_list, number, switch
 from .variables import PREFIXES, TABLE, row_of
 
@@ -325,6 +325,23 @@ def visible_cores(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | 
     (0, 1, 2, 5)
     """
     return core_list("NEURON_RT_VISIBLE_CORES", environ)
+
+
+def group_sizes(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
+    """Return the sizes of groups of cores, or None where there are no groups.
+
+    >>> group_sizes({"NEURONCORE_GROUP_SIZES": "3,4,1"})
+    (3, 4, 1)
+    """
+    text = environ.get("NEURONCORE_GROUP_SIZES", "").strip()
+    if not text:
+        return None
+    sizes = [part.strip() for part in text.split(",")]
+    if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        hint = "List the size of each group, such as 2,2."
+        message = f"NEURONCORE_GROUP_SIZES is {text!r}, which is no list of sizes."
+        raise ConfigError(message, hint=hint, variable="NEURONCORE_GROUP_SIZES", value=text)
+    return tuple(map(int, sizes))
 
 
 def given(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

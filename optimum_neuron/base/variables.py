@@ -42,7 +42,9 @@ TABLE: Mapping[str, Variable] = {
         "processes of a launch on its machine, which torchrun sets: all machines must have as many"
     ),
     "MASTER_ADDR": Variable("address of the first machine of a launch, which torchrun sets"),
-    "NEURONCORE_GROUP_SIZES": _no_effect("it is obsolete; set NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES"),
+    "NEURONCORE_GROUP_SIZES": Variable(
+        'sizes of the groups of cores that this process claims, for example "2,2"; models load into them in turn'
+    ),
     "NEURONCORE_NUM_DEVICES": Variable("processes that xmp.spawn and torch_xla.launch start (default: 1)"),
     "NEURON_CC_FLAGS": Variable(
         "compiler flags of every compile that does not set them itself, for example "

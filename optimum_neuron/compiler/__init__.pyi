@@ -36,6 +36,12 @@ from .memory import (
     memory_need as memory_need,
     stage_needs as stage_needs,
 )
+from .neuron_cc import (
+    FRAMEWORKS as FRAMEWORKS,
+    NEURON_CC_ARITY as NEURON_CC_ARITY,
+    NeuronCcFlags as NeuronCcFlags,
+    parse_neuron_cc as parse_neuron_cc,
+)
 from .package import WEIGHTS_MEMBER as WEIGHTS_MEMBER, read_program as read_program, write_program as write_program
 from .placement import (
     JudgedCall as JudgedCall,

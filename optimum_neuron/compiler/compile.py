@@ -8,7 +8,8 @@ compiled = compile_graphs(captures, target=target, auto_cast="none", auto_cast_t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ..base.core import AutoCast, AutoCastType, Choice
@@ -68,6 +69,7 @@ def compile_graphs(
     allow_host_ops: Collection[str] = (),
     implicit_integer_downcast: Collection[str] = (),
     num_stages: int = 1,
+    stages: Mapping[str, int] = MappingProxyType({}),
     on_done: Callable[[str], None] = lambda name: None,
 ) -> Compiled:
     """Compile entry points of one model into one program.
@@ -80,6 +82,7 @@ def compile_graphs(
         allow_host_ops: unsupported operators that may run on the host.
         implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         num_stages: Pipeline stages that the layers are divided into.
+        stages: stage of each cut module, in place of layers.
         on_done: called with the name of each entry point, for progress.
     """
     allowed: Any = {"allow_host_ops": allow_host_ops, "implicit_integer_downcast": implicit_integer_downcast}
@@ -97,7 +100,9 @@ def compile_graphs(
     share = 1.0
     if target is not None and any(report.hosted for report in reports):
         share = placed_share([call for graph in graphs for call in judged_calls(graph.captured, target, **allowed)])
-    program, stacks = link(graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type, num_stages=num_stages)
+    program, stacks = link(
+        graphs, auto_cast=auto_cast, auto_cast_type=auto_cast_type, num_stages=num_stages, stages=stages
+    )
     return Compiled(program=program, reports=tuple(reports), stacks=stacks, placed_share=share)
 
 
@@ -126,7 +131,12 @@ def capture_graphs(
 
 
 def link(
-    graphs: Sequence[CapturedGraph], *, auto_cast: AutoCast, auto_cast_type: AutoCastType, num_stages: int = 1
+    graphs: Sequence[CapturedGraph],
+    *,
+    auto_cast: AutoCast,
+    auto_cast_type: AutoCastType,
+    num_stages: int = 1,
+    stages: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Program, dict[str, Choice[int]]]:
     """Make one program of captured entry points, which are used up; also return the captured layers of each stack."""
     programs, stacks = [], {}
@@ -141,7 +151,7 @@ def link(
     if auto_cast != "none":
         linked = rewrite_bodies(linked, lambda body: auto_cast_body(body, kind=auto_cast, dtype=auto_cast_type))
         verify(linked, after="auto_cast")
-    return verify(divide_into_stages(linked, num_stages), after="divide_into_stages"), stacks
+    return verify(divide_into_stages(linked, num_stages, stages=stages), after="divide_into_stages"), stacks
 
 
 def _captured(recapture: Recapture) -> Captured:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..base.core import AutoCast, AutoCastType, OptLevel
 from ..errors import ConfigError, nearest
+from .neuron_cc import OF_NEURON_CC
 
 DOWNCASTS = ("default", "all", "none", "dot", "scatter", "all_reduce", "reduce_scatter", "pow")
 """Values of --implicit-integer-downcast."""
@@ -172,7 +173,15 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         elif name.startswith(_INTERNAL):
             yield name, value, None
         else:
-            yield name, "", f"{word!r} is unknown{nearest(name, KNOWN_FLAGS)}"
+            if name in OF_NEURON_CC and not equals:
+                next(rest, "")
+            yield name, "", _unknown(name, word)
+
+
+def _unknown(name: str, word: str) -> str:
+    if name in OF_NEURON_CC:
+        return f"{name} is a flag of neuron-cc, the compiler of Inf1; here, pass {OF_NEURON_CC[name]}"
+    return f"{word!r} is unknown{nearest(name, KNOWN_FLAGS)}"
 
 
 def _value_problem(name: str, value: str, allowed: tuple[str, ...]) -> str | None:

@@ -115,12 +115,13 @@ _V1 = CoreSpec(
     num_dma_engines=None,
     dma_engine_bytes_per_s=None,
     rounding=("rne",),
-    dtypes=("float32", "bfloat16", "float16", "int8", "int16", "int32"),
+    dtypes=("float32", "bfloat16", "float16", "int8", "uint8", "int16", "int32", "bool"),
     auto_cast_types=("bf16", "fp16"),
     port_conflicts=(),
     sources=cite(
         {
-            doc.NC_V1: "generation dtypes accumulate_dtypes",
+            doc.NC_V1: "generation accumulate_dtypes",
+            f"{doc.NC_V1}; bool and uint8: {doc.INF1_OPERATORS}, comparisons": "dtypes",
             doc.ROUNDING: "rounding",
             f"{doc.INF1_COMPILER_CLI}, --fast-math": "auto_cast_types",
             doc.NOT_PUBLISHED: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions psum_bytes psum_partitions "

@@ -12,6 +12,7 @@ Names are case-insensitive and may be a family ("inf2"), an instance size ("inf2
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 
 from ..base import env
@@ -25,6 +26,8 @@ from .targets import TARGETS, Target
 
 DEFAULT_TARGET = "inf2"
 """Target when nothing names one."""
+_INF1_PACKAGE = "torch_neuron"
+"""Package of scripts for Inf1: where it is imported and nothing names a target, that is the target."""
 
 GENERATION_NAMES: Mapping[str, str] = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
 """Other names of NEURON_PLATFORM_TARGET_OVERRIDE (Neuron docs, Neuron Runtime configuration)."""
@@ -67,6 +70,8 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
         (simulated, f"OPTIMUM_NEURON_INSTANCE={simulated}"),
     ]
     requests = [(name, request) for name, request in candidates if name is not None]
+    if not requests and _INF1_PACKAGE in sys.modules:
+        return Choice(value=TARGETS["inf1"], reason=f"default: {_INF1_PACKAGE} is imported, and nothing names a target")
     if not requests:
         reason = "default: no instance type was given and no environment variable names one"
         return Choice(value=TARGETS[DEFAULT_TARGET], reason=reason)
@@ -102,9 +107,20 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     several = "" if count == 1 else f"; each of the {count} instances has the same number of pipeline stages"
     if instance is not None:
         return Choice(value=cluster_of(instance, count), reason=f"{request} names it{several}")
+    if name is None and request.startswith("default: ") and target.name == "inf1":
+        return _instance_of_script(target, request, environ)
     smallest = cluster_of(target.instances[0], count)
     larger = tuple(Rejected(candidate=i.name, reason="larger") for i in target.instances[1:])
     return Choice(value=smallest, reason=f"{request}: smallest size of {target.name}{several}", rejected=larger)
+
+
+def _instance_of_script(target: Target, request: str, environ: Mapping[str, str]) -> Choice[InstanceSpec]:
+    """Return the smallest size with the cores that the variables of a script name: scripts do not name the instance."""
+    visible, groups = env.visible_cores(environ) or (), env.group_sizes(environ) or ()
+    needed = max(env.num_cores(environ) or 1, sum(groups), *(core + 1 for core in visible), 1)
+    instance = next((size for size in target.instances if size.num_cores >= needed), target.instances[-1])
+    reason = f"{request}: smallest size of {target.name} with {needed} cores, which the environment names"
+    return Choice(value=instance, reason=reason)
 
 
 def require_default_lnc(

@@ -50,6 +50,8 @@ class Target:
     chip: ChipSpec
     instances: tuple[InstanceSpec, ...]
     """Its sizes, smallest first."""
+    asked_for: frozenset[str] = frozenset()
+    """Operators that a user asks for although the target leaves them to the CPU, such as "aten::embedding"."""
     not_compilable_because: str | None = None
     """Why nothing can be compiled for it; None where it can."""
 
@@ -86,6 +88,15 @@ class Target:
         With lnc=1 on Trainium2, two cores share a 24 GiB stack: one alone may take more than its 12 GiB share.
         """
         return self.chip.hbm_bytes // self.logical_cores_per_chip(lnc)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the cores of a chip share one memory, so that a core may use more than its part (Inf1)."""
+        return self.chip.memory == "DRAM"
+
+    def hbm_bytes_of_one_core(self, lnc: int | None = None) -> int:
+        """Device memory that one logical core may use while the others of its chip use none."""
+        return self.chip.hbm_bytes if self.shares_memory else self.hbm_bytes_per_core(lnc)
 
     def hbm_bytes_per_s_per_core(self, lnc: int | None = None) -> float:
         """Fair share of the device memory's rate of one logical core."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base import env
@@ -61,15 +62,18 @@ def allowed_cores(instance: InstanceSpec, environ: Mapping[str, str]) -> Allowed
             raise ConfigError(message, hint=hint, unknown=unknown, num_cores=total)
         ignored = "" if count is None else f", which has precedence over NEURON_RT_NUM_CORES={count}"
         return Allowed(core_ids=tuple(sorted(visible)), origin=f"allowed by {variable}{ignored}")
+    name, groups = "NEURON_RT_NUM_CORES", env.group_sizes(environ)
+    if count is None and groups is not None:
+        name, count = "NEURONCORE_GROUP_SIZES", sum(groups)
     if count is None:
         return Allowed(core_ids=every, origin=f"of {instance.name}", note=_REAL_RUNTIME)
     if count > total:
-        message = f"NEURON_RT_NUM_CORES is {count}, but {instance.name} has {total} cores."
+        message = f"{name} asks for {count} cores, but {instance.name} has {total} cores."
         hint = f"Set it to {total} or less, or simulate a larger instance."
         raise ConfigError(message, hint=hint, count=count, num_cores=total)
     return Allowed(
         core_ids=every,
-        origin=f"of {instance.name}, of which NEURON_RT_NUM_CORES={count} takes {count or total}",
+        origin=f"of {instance.name}, of which {name} takes {count or total}",
         num_reserved=count or total,
     )
 
@@ -85,6 +89,19 @@ def starting_at(instance: InstanceSpec, allowed: Allowed, start: int, num_cores:
         core_ids=cores,
         origin=f"requested as {ranges(range(start, start + num_cores))}, counted from 0 among those {allowed.origin}",
     )
+
+
+def start_of_group(groups: Sequence[int], number: int, num_cores: int) -> int:
+    """Return the first core of the group whose turn it is; a model that is larger spans groups, with a warning."""
+    index, total = number % len(groups), sum(groups)
+    start = sum(groups[:index])
+    if num_cores > groups[index]:
+        warnings.warn(
+            f"a model on {num_cores} cores does not fit group {index} of NEURONCORE_GROUP_SIZES, which has "
+            f"{groups[index]}: it spans groups, and shares their cores with other models",
+            stacklevel=2,
+        )
+    return max(0, min(start, total - num_cores))
 
 
 def num_usable(instance: InstanceSpec, environ: Mapping[str, str]) -> int:

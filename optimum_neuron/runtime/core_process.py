@@ -44,6 +44,8 @@ class Process:
         """By token."""
         self.reserved: dict[Path, Cores] = {}
         """Cores that NEURON_RT_NUM_CORES keeps, by folder."""
+        self.num_in_groups: dict[Path, int] = collections.defaultdict(int)
+        """Models that were loaded into groups of NEURONCORE_GROUP_SIZES, by folder."""
         self.last: dict[Path, int] = {}
         """The core given out last, by folder."""
         self._mutex = threading.Lock()

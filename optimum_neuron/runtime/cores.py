@@ -20,12 +20,24 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..base import env
 from ..base.core import Choice
 from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
 from .claims_folder import claims_folder
-from .core_choice import Allowed, Cores, allowed_cores, explained, no_place, placements, ranges, ranked, starting_at
+from .core_choice import (
+    Allowed,
+    Cores,
+    allowed_cores,
+    explained,
+    no_place,
+    placements,
+    ranges,
+    ranked,
+    start_of_group,
+    starting_at,
+)
 from .core_process import PROCESS
 from .hbm import HbmLedger, ledger
 from .publisher import PUBLISHER
@@ -124,6 +136,10 @@ def claim_cores(
         if allowed.num_reserved is not None:
             allowed = _reserve(instance, folder, allowed, allowed.num_reserved, num_cores)
         loads = PROCESS.loads(folder)
+        groups = env.group_sizes(environ) if start is None else None
+        if groups is not None:
+            start = start_of_group(groups, PROCESS.num_in_groups[folder], num_cores)
+            PROCESS.num_in_groups[folder] += 1
         if start is not None:
             allowed = starting_at(instance, allowed, start, num_cores)
         order = ranked(placements(instance, allowed.core_ids, num_cores), loads, PROCESS.last.get(folder, -1))

@@ -46,7 +46,7 @@ def require_fit(
         num_cores: cores of the model.
         program: Program whose pipeline stages share the cores; None for one without layers.
     """
-    available = target.hbm_bytes_per_core()
+    available = target.hbm_bytes_of_one_core()
     if need.total <= available:
         return
     message = (

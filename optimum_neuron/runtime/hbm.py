@@ -17,6 +17,7 @@ nothing: the tensors are host memory. Sizes are printed as the real runtime prin
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import threading
@@ -96,8 +97,11 @@ class Charge:
 class HbmLedger:
     """HBM of one core: charges by category and owner. Threads may share it."""
 
-    def __init__(self, capacity_bytes: int, core_id: int, target: Target) -> None:
-        self.capacity_bytes, self.target = capacity_bytes, target
+    def __init__(
+        self, capacity_bytes: int, core_id: int, target: Target, *, used_by_others: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._capacity_bytes, self.target = capacity_bytes, target
+        self._used_by_others = used_by_others
         self.core_id = core_id
         """Logical core on the instance."""
         # Releasing is one `pop`, without the lock: it may run in a finalizer while this thread holds the lock.
@@ -105,6 +109,11 @@ class HbmLedger:
         self._meters: dict[str, _Meter] = {}
         self._keys = itertools.count()
         self._lock = threading.Lock()
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory of the core; where cores of a chip share it, what the others leave."""
+        return self._capacity_bytes - self._used_by_others()
 
     @property
     def name(self) -> str:
@@ -275,13 +284,25 @@ def ledger(instance: InstanceSpec, core_id: int) -> HbmLedger:
     target = TARGETS[instance.family]
     with _LEDGERS_LOCK:
         if (instance.name, core_id) not in _LEDGERS:
-            _LEDGERS[instance.name, core_id] = empty_ledger(target, core_id)
+            others = functools.partial(_used_on_chip, instance, core_id, target)
+            shared = {"used_by_others": others} if target.shares_memory else {}
+            _LEDGERS[instance.name, core_id] = empty_ledger(target, core_id, **shared)
         return _LEDGERS[instance.name, core_id][0]
 
 
-def empty_ledger(target: Target, core_id: int) -> tuple[HbmLedger, Charge]:
+def _used_on_chip(instance: InstanceSpec, core_id: int, target: Target) -> int:
+    """Memory that the other cores of a chip use in this process, where they share it."""
+    width = target.logical_cores_per_chip()
+    chip = range(core_id // width * width, core_id // width * width + width)
+    made = [_LEDGERS.get((instance.name, core)) for core in chip if core != core_id]
+    return sum(entry[0].used_bytes for entry in made if entry is not None)
+
+
+def empty_ledger(
+    target: Target, core_id: int, *, used_by_others: Callable[[], int] = lambda: 0
+) -> tuple[HbmLedger, Charge]:
     """Return a new ledger of a core and the charge of its microcode, which has to live as long as the ledger."""
-    made = HbmLedger(capacity_bytes=target.hbm_bytes_per_core(), core_id=core_id, target=target)
+    made = HbmLedger(target.hbm_bytes_of_one_core(), core_id, target, used_by_others=used_by_others)
     # 96 MB for each physical core (Neuron docs, Neuron device memory).
     num_physical = target.chip.num_cores // target.logical_cores_per_chip()
     return made, made.charge("code", MICROCODE_BYTES * num_physical, MICROCODE_OWNER)

@@ -67,8 +67,8 @@ def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
     if not (parent := output.absolute().parent).is_dir():
         hint = "Create it, or pass another --output."
         raise ConfigError(f"The folder {parent} of --output does not exist.", hint=hint, option="output")
-    program = _read(model)
-    inputs = _positional(model, program.example_inputs)
+    program = read_exported(model)
+    inputs = positional_inputs(model, program.example_inputs)
     from ..tracing import NEFF_FILE, checked_flags, compile_entries, make_entry
 
     target = [] if any(word.startswith("--target=") for word in flags) else [f"--target={resolve_target().value.name}"]
@@ -87,7 +87,8 @@ def _words(options: dict[str, Any]) -> list[str]:
     return [name if value is True else f"{name}={value}" for name, value in flags.items()]
 
 
-def _read(model: Path) -> ExportedProgram:
+def read_exported(model: Path) -> ExportedProgram:
+    """Read a file of `torch.export.save`; other files are an error that says how to make one."""
     if model.suffix in _HLO:
         raise ConfigError(
             f"{model} is an HLO module, but only torch.export files are supported.", hint=_SAVE, format="hlo"
@@ -104,7 +105,7 @@ def _read(model: Path) -> ExportedProgram:
         raise ConfigError(message, hint=_SAVE, path=str(model)) from error
 
 
-def _positional(model: Path, example: Any) -> tuple[Any, ...]:
+def positional_inputs(model: Path, example: Any) -> tuple[Any, ...]:
     """The example inputs, which give the shapes."""
     positional, named = example if example else ((), {})
     if not positional or named:

@@ -1,7 +1,12 @@
-from . import ops as ops
+from . import inf1 as inf1, ops as ops
 from .analysis import analyze as analyze
 from .buckets import BucketModelConfig as BucketModelConfig, bucket_model_trace as bucket_model_trace
-from .compile import NEFF_FILE as NEFF_FILE, checked_flags as checked_flags, compile_entries as compile_entries
+from .compile import (
+    NEFF_FILE as NEFF_FILE,
+    Flags as Flags,
+    checked_flags as checked_flags,
+    compile_entries as compile_entries,
+)
 from .contexts import (
     disable_nrt_load as disable_nrt_load,
     multicore_context as multicore_context,

@@ -97,12 +97,14 @@ def compile_entries(
     inline_weights: bool,
     host_ops: Collection[str] = (),
     facts: Mapping[str, Any] | None = None,
+    stages: Sequence[str] = (),
 ) -> tuple[Neff, list[torch.Tensor]]:
     """Compile entries of one model, by the name of their graphs, into `graph.neff` in the folder.
 
     Args:
         host_ops: unsupported operators that run on the host.
         facts: more metadata.
+        stages: modules of the user's module that are pipeline stages, in order; all of it, if there are any.
 
     Returns:
         The open NEFF, and the separate weights, an empty list if they are inlined.
@@ -114,12 +116,14 @@ def compile_entries(
     with compile_log(options.logfile) as log:
         log.append(f"compiling {', '.join(entries)} for {flags.target.name}: {options}")
         compiled = compile_graphs(
-            [functools.partial(entry.capture, name) for name, entry in entries.items()],
+            [functools.partial(entry.capture, name, cuts=stages) for name, entry in entries.items()],
             target=flags.target,
             auto_cast=options.auto_cast,
             auto_cast_type=options.auto_cast_type,
             allow_host_ops=host_ops,
             implicit_integer_downcast=options.implicit_integer_downcast,
+            num_stages=max(1, len(stages)),
+            stages={f"{ROOT}.{path}": number for number, path in enumerate(stages)},
         )
         log += compiled_lines(entries, compiled)
     first = next(iter(entries.values()))

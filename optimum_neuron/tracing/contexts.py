@@ -52,6 +52,11 @@ def make_placement(start_nc: int, nc_count: int) -> Placement:
     return tuple((first + index) % total for index in range(count))
 
 
+def starts_of(placement: Placement, width: int) -> Placement:
+    """Return the first core of each replica of a model on `width` cores; what is left over stays empty."""
+    return placement if width == 1 or len(placement) < width else placement[: len(placement) // width * width : width]
+
+
 def no_such_cores(request: str) -> ConfigError:
     """Return the error for cores that this process does not have."""
     total = num_cores()

@@ -17,6 +17,7 @@ from ..runtime import CoreThreads
 from .contexts import REPLICA, no_such_cores, num_cores, setting
 from .placement import dynamic_batch
 from .script import neuron_models, session_of
+from .session import Session
 from .structure import flatten, rebuild
 
 
@@ -66,6 +67,7 @@ class DataParallel(nn.Module):
         self._threads: CoreThreads | None = None
         for part in neuron_models(model):
             session = session_of(part)
+            _require_one_core(session)
             session.place(self.device_ids)
             if part.async_load:
                 session.load_in_background()
@@ -118,6 +120,14 @@ class DataParallel(nn.Module):
             return sizes[0]
         message = f"The sizes of the inputs in dimension {self.dim} are {', '.join(map(str, sizes)) or 'missing'}."
         raise ShapeError(message, hint="Pass inputs of one size, at least 1, there.", dim=self.dim, sizes=sizes)
+
+
+def _require_one_core(session: Session) -> None:
+    if session.num_cores == 1:
+        return
+    message = f"DataParallel takes models on one core, but {session.name} is a pipeline on {session.num_cores} cores."
+    hint = "Trace it without --neuroncore-pipeline-cores, or replicate it with set_neuron_cores."
+    raise ConfigError(message, hint=hint, num_cores=session.num_cores)
 
 
 def _device_ids(names: Sequence[int | str] | None) -> tuple[int, ...]:

@@ -137,8 +137,8 @@ class Entry(nn.Module):
         self._last.outputs = Outputs(skeleton=result.skeleton, specs=tuple(map(_spec, result.tensors)))
         return list(result.tensors)
 
-    def capture(self, name: str, shorten: bool) -> Captured:
-        """Trace as a graph of the given name, see `compiler.capture`.
+    def capture(self, name: str, shorten: bool, *, cuts: Sequence[str] = ()) -> Captured:
+        """Trace as a graph of the given name, see `compiler.capture`; `cuts` are modules of the user's module.
 
         Raises:
             CaptureError: the function is not static, or returns another number of tensors when it has fewer layers.
@@ -149,6 +149,7 @@ class Entry(nn.Module):
             inputs=self.input_specs,
             states=self.state_specs,
             outputs=(),
+            cuts=tuple(f"{ROOT}.{path}" for path in cuts),
             shorten=shorten and not self.states,
             refuse_numbers=True,
         )

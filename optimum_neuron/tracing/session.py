@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -23,7 +24,7 @@ from ..runtime import LoadedProgram, closed_error, load_copies
 from ..weights import StateDict
 from .artifact import require_agreement
 from .batches import run_in_batches
-from .contexts import IS_DRY, REPLICA, Placement
+from .contexts import IS_DRY, REPLICA, Placement, starts_of
 
 
 class _ProcessEnds(RuntimeError):
@@ -77,7 +78,7 @@ class Session:
     @property
     def core_ids(self) -> tuple[int, ...]:
         """The cores that replicas are on now; empty where nothing is loaded."""
-        return tuple(replica.loaded.claim.core_ids[0] for replica in self._replicas)
+        return tuple(core for replica in self._replicas for core in replica.loaded.claim.core_ids)
 
     @property
     def separate_weights(self) -> bool:
@@ -152,6 +153,20 @@ class Session:
             chosen = self._next = (self._next + 1) % len(replicas)
         return replicas[chosen].run(graph.name, inputs)
 
+    @property
+    def num_cores(self) -> int:
+        """Cores of one replica: more than one as a pipeline."""
+        return self.artifact.num_cores.value
+
+    def _starts(self) -> Placement:
+        """The first core of each replica."""
+        if self.num_cores > 1 and len(self.placement) % self.num_cores and len(self.placement) > 1:
+            warnings.warn(
+                f"{self.name} takes {self.num_cores} cores, so some of the {len(self.placement)} cores stay empty",
+                stacklevel=2,
+            )
+        return starts_of(self.placement, self.num_cores)
+
     def _try_load(self) -> None:
         try:
             self.load(_stop_at_exit)
@@ -187,7 +202,7 @@ class Session:
             auto_cast=self.metadata.get("auto_cast", "none"),  # missing in older files
         )
         replicas: list[Replica] = []
-        for loaded in load_copies(self.placement, bound.load, model=self.name):
+        for loaded in load_copies(self._starts(), bound.load, model=self.name):
             state = loaded.take_state() if self.program.states else []
             for tensor, name in zip(state, self.metadata["states"], strict=True):
                 tensor.copy_(tensors.value.join([name])[0])

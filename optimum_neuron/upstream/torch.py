@@ -151,6 +151,17 @@ NAMES = (
         target="torch._C.DispatchKey",
         why="An operator whose gradient is in float64 is decomposed before graphs are differentiated.",
     ),
+    Name(target="torch._C.Graph", why="A segment on the CPU is a TorchScript graph of its own."),
+    Name(target="torch._C.TensorType", why="Values between segments are tensors of any shape to TorchScript."),
+    Name(
+        target="torch._C._create_function_from_graph",
+        why="A segment on the CPU is a TorchScript function, which is saved with the model.",
+    ),
+    Name(target="torch._C.parse_schema", why="Operators of a TorchScript graph are called by their schema."),
+    Name(
+        target="torch._C._should_allow_numbers_as_tensors",
+        why="Numbers of a TorchScript graph are tensors, which operators take as numbers.",
+    ),
     Name(target="torch._C._is_alias_of", why="An NKI kernel may not return its input."),
     Name(target="torch._C._nn._parse_to", why="`.to()` of models reads its arguments as modules do."),
     Name(target="torch._C._nn.linear", why="Python calls it in half the time of the operator."),

@@ -217,3 +217,15 @@ def test_every_category_is_on_page():
     assert all(
         f"| `{name}` | {category.runtime_name} | {category.meaning}" in page for name, category in CATEGORIES.items()
     )
+
+
+def test_cores_of_inf1_share_the_memory_of_their_chip():
+    instance = INSTANCES["inf1.6xlarge"]
+    first, second, other_chip = (ledger(instance, core) for core in (0, 1, 4))
+    charges = [first.charge("weights", 6 * 2**30, "large")]  # more than a quarter of the chip
+    assert second.available_bytes < 2 * 2**30 < other_chip.available_bytes
+    with pytest.raises(DeviceMemoryError) as error:
+        second.charge("weights", 2 * 2**30, "next")
+    assert error.value.details["core_id"] == 1
+    charges[0].release()
+    second.charge("weights", 2 * 2**30, "next").release()

@@ -31,6 +31,7 @@ def test_importing_is_light(modules):
     ("distribution", "package"),
     [
         ("optimum-neuron", "optimum.neuron"),
+        ("torch-neuron", "torch_neuron"),
         ("torch-neuronx", "torch_neuronx"),
         ("neuronx-cc", "neuronxcc"),
         ("nki", "nki"),

@@ -15,18 +15,27 @@ are those of `stage_programs`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from ...errors import ModelError
 from ..ir import Call, Graph, Program, Subprogram
 
 
-def divide_into_stages(program: Program, num_stages: int) -> Program:
-    """Return the program with its layers in so many stages, of equal numbers of layers as far as possible."""
+def divide_into_stages(
+    program: Program, num_stages: int, *, stages: Mapping[str, int] = MappingProxyType({})
+) -> Program:
+    """Return the program with its layers in so many stages, of equal numbers of layers as far as possible.
+
+    `stages` has the stage of each module that is one, where a user or another pass decided it.
+    """
     if num_stages == 1:
         return program
     sends: dict[str, Subprogram] = {}
-    graphs = {name: _divided(program, graph, num_stages, sends) for name, graph in program.graphs.items()}
+    graphs = {
+        name: _divided(program, graph, stages or _stage_of_layers(graph, num_stages), sends)
+        for name, graph in program.graphs.items()
+    }
     program = dataclasses.replace(program, graphs=graphs, subprograms=program.subprograms | sends)
     _require_own_states(program)
     return program
@@ -50,18 +59,22 @@ def _require_own_states(program: Program) -> None:
             raise ModelError(message, hint=hint, option="pipeline_parallel_size", module_path=call.module_path)
 
 
-def _divided(program: Program, graph: Graph, num_stages: int, sends: dict[str, Subprogram]) -> Graph:
-    """Give every call its stage, and send what a later stage reads; a graph without a state is of the first stage."""
+def _stage_of_layers(graph: Graph, num_stages: int) -> dict[str, int]:
+    """Return the stage of each layer; a graph without a state has none."""
     layers = list(dict.fromkeys(call.module_path for call in graph.calls if _reads_state(call)))
-    if not layers:
-        return graph
-    if len(layers) < num_stages:
+    if layers and len(layers) < num_stages:
         message = f"pipeline_parallel_size={num_stages}: graph {graph.name} has {len(layers)} separate layers."
         hint = f"Pass at most {len(layers)}; tensor_parallel_size divides every layer."
         raise ModelError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, num_layers=len(layers))
+    return {path: index * num_stages // len(layers) for index, path in enumerate(layers)}
+
+
+def _divided(program: Program, graph: Graph, stage_of_layer: Mapping[str, int], sends: dict[str, Subprogram]) -> Graph:
+    """Give every call its stage, and send what a later stage reads; a graph without a state is of the first stage."""
+    if not stage_of_layer:
+        return graph
     from ..collectives import send_of
 
-    stage_of_layer = {path: index * num_stages // len(layers) for index, path in enumerate(layers)}
     stage, made_in, newest, calls = 0, dict[str, int](), dict[str, str](), list[Call]()
     for call in graph.calls:
         stage = max(stage, stage_of_layer.get(call.module_path, stage))

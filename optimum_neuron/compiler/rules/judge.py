@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...base.core import Ruling, Verdict
-from . import constants, shapes
+from . import constants, neuroncore_v1, shapes
 from .base import OpCall, Target, find_rule, refuse
 from .decompose import decompose
 
@@ -23,8 +23,16 @@ _FLOAT64_REMEDY = (
 def judge_call(call: OpCall, target: Target) -> Ruling:
     """Return the verdict on one call.
 
-    An operator's own error comes before an error of its dtype, because its code is more specific.
+    An operator's own error comes before an error of its dtype, because its code is more specific. NeuronCore-v1 takes
+    less than the rules accept.
     """
+    ruling = _judge(call, target)
+    if target.core.generation > 1 or ruling.verdict is Verdict.UNSUPPORTED:
+        return ruling
+    return neuroncore_v1.limit(call, ruling, lambda part: judge_call(part, target), target.asked_for)
+
+
+def _judge(call: OpCall, target: Target) -> Ruling:
     rule = find_rule(call.op)
     if rule is not None and not rule.touches_data:
         return rule.judge(call, target)

@@ -238,7 +238,7 @@ def _refuse_unknown(option: str, values: dict[str, str], known: Collection[str],
 
 def _paragraph(count: OpCount) -> str:
     return (
-        f"  {count.code} {count.op}, {counted(count.count, 'call')}\n"
+        f"  {f'{count.code} ' if count.code else ''}{count.op}, {counted(count.count, 'call')}\n"
         f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}"
     )
 

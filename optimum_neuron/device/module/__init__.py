@@ -9,6 +9,7 @@ The parts: `devices.py` (which device, its properties), `memory.py`, `streams.py
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from . import amp
@@ -61,6 +62,8 @@ from .random import (
     set_rng_state_all,
 )
 
+_OF_INF1 = ("DataParallel", "Optimization", "analyze_model", "experimental", "get_supported_operations", "trace")
+"""Names that `torch.neuron` has in torch-neuron, the vendor's package for Inf1; the door of that name has them."""
 _STREAM_NAMES = ("Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream")
 
 __all__ = [
@@ -131,6 +134,8 @@ def __getattr__(name: str) -> Any:
         from ..dynamo import report
 
         return getattr(report, name)
+    if name in _OF_INF1:
+        return getattr(importlib.import_module("torch_neuron"), name)
     raise AttributeError(f"module 'torch.neuron' has no attribute {name!r}")
 
 

@@ -1,0 +1,284 @@
+"""`torch.neuron.trace`: operators that NeuronCore-v1 has run on simulated cores, all others on the CPU.
+
+model = trace(bert, (input_ids, attention_mask))
+torch.jit.save(model, "bert.pt")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...base import env
+from ...compiler import CompilerFlags, NeuronCcFlags, parse_flags, parse_neuron_cc
+from ...errors import (
+    CaptureError,
+    ConfigError,
+    LoweringError,
+    NoFallbackError,
+    NothingCompiledError,
+    UnsupportedDtypeError,
+    UnsupportedOperatorError,
+)
+from ...hardware import TARGETS, resolve_instance
+from ..compile import Flags, compile_entries, work_folder
+from ..entry import make_entry
+from ..placement import dynamic_batch
+from ..script import script_neff
+from . import log
+from .assemble import assemble
+from .graph import Operation, Program, read_graph
+from .parts import Part, parts_of
+from .run import Environment, run_example
+from .segment import STAGE, Segment, half_of
+from .segments import Limits, Plan
+from .support import checked_whitelist, unsupported_because
+
+TARGET = "inf1"
+_DEPRECATED = r".torch\.jit\.\w+. is deprecated"
+
+
+class Optimization(enum.Enum):
+    """Passes over a model before it is compiled."""
+
+    FLOAT32_TO_FLOAT16 = "float32_to_float16"
+    """Inputs, outputs, and weights of segments are float16; inputs may have either dtype."""
+
+
+_GOES_TO_CPU = (CaptureError, LoweringError, UnsupportedDtypeError, UnsupportedOperatorError)
+"""Errors of one segment, which then runs on the CPU."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Checked arguments of one trace."""
+
+    flags: NeuronCcFlags
+    whitelist: frozenset[str] | None
+    timeout_s: float | None
+    half: bool
+    separate_weights: bool
+    must_trace: bool
+
+
+def trace(
+    model: Callable[..., Any],
+    example_inputs: Any,
+    fallback: bool = True,
+    op_whitelist: Collection[str] | None = None,
+    minimum_segment_size: int = 2,
+    subgraph_builder_function: Callable[[Operation], bool] | None = None,
+    subgraph_inputs_pruning: bool = True,
+    skip_compiler: bool = False,
+    debug_must_trace: bool = False,
+    allow_no_ops_on_neuron: bool = False,
+    compiler_workdir: str | Path | None = None,
+    dynamic_batch_size: bool = False,
+    compiler_timeout: float | None = None,
+    single_fusion_ratio_threshold: float = 0.6,
+    compiler_args: str | Sequence[str] | None = None,
+    optimizations: Sequence[Optimization] | None = None,
+    separate_weights: bool = False,
+    verbose: int | str | bool | None = None,
+    **jit_trace_kwargs: Any,
+) -> torch.jit.ScriptModule:
+    """Compile a model for NeuronCore-v1, and load it on simulated cores of an Inf1 instance.
+
+    Args:
+        model: module, method, or function, as for `torch.jit.trace`.
+        example_inputs: a tensor, or a tuple or list of inputs; they decide the shapes of segments.
+        fallback: let operators that the core lacks run on the CPU; False refuses them.
+        op_whitelist: operators that may run on the core; None takes those of `get_supported_operations` and those with
+            a condition.
+        minimum_segment_size: smallest number of graph nodes of a segment; smaller ones run on the CPU.
+        subgraph_builder_function: called with each operator that the core has, whose `name` is the tuple of the class
+            names of its modules; False keeps it on the CPU.
+        subgraph_inputs_pruning: accepted; a segment has the inputs that it reads, and no others.
+        skip_compiler: divide and log only; the result runs on the CPU.
+        debug_must_trace: raise the error of a segment that cannot be compiled, which otherwise runs on the CPU.
+        allow_no_ops_on_neuron: return a model of which nothing runs on a core, instead of raising an error.
+        compiler_workdir: folder that gets a numbered folder for each segment with its NEFF.
+        dynamic_batch_size: let dimension 0 of the inputs have any size.
+        compiler_timeout: longest time of one compile, in seconds.
+        single_fusion_ratio_threshold: share of the operators above which only the largest segment is compiled.
+        compiler_args: flags of neuron-cc, as one text or a list of words.
+        optimizations: passes of `Optimization`.
+        separate_weights: keep weights beside the NEFF, for models whose weights are above 1.9 GB.
+        verbose: accepted; the log goes to the logger "Neuron" whatever it is.
+        jit_trace_kwargs: other arguments of `torch.jit.trace`, such as strict=False for outputs in dictionaries.
+
+    Returns:
+        A ScriptModule that takes and returns tensors of the CPU. It can be saved and loaded with `torch.jit`.
+
+    Raises:
+        AttributeError: an operator is not supported, and `fallback` is False.
+        RuntimeError: nothing can run on a core, or the model cannot be traced.
+        subprocess.TimeoutExpired: a compile took longer than `compiler_timeout`.
+        ConfigError: an argument cannot be used.
+
+    Example:
+        ```python
+        import torch
+        from optimum_neuron.tracing import inf1
+
+        net = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
+        model = inf1.trace(net, torch.rand(3, 4))
+        x = torch.rand(3, 4)
+        torch.testing.assert_close(model(x), net(x), rtol=2e-2, atol=2e-2)
+        ```
+    """
+    flags = parse_neuron_cc(compiler_args)
+    if flags.ineffective:
+        warnings.warn(f"neuron-cc flags without an effect here: {'; '.join(flags.ineffective)}", stacklevel=2)
+    options = Options(
+        flags=flags,
+        whitelist=checked_whitelist(op_whitelist),
+        timeout_s=compiler_timeout,
+        half=Optimization.FLOAT32_TO_FLOAT16 in (optimizations or ()),
+        separate_weights=separate_weights,
+        must_trace=debug_must_trace,
+    )
+    if not skip_compiler:
+        _require_instance(flags.pipeline_cores)
+    inputs = checked_inputs(example_inputs)
+    program, example = traced_program(model, inputs, jit_trace_kwargs)
+    limits = Limits(
+        supports=lambda operation: not unsupported_because(operation, example, options.whitelist),
+        chosen=subgraph_builder_function or (lambda operation: True),
+        minimum_segment_size=minimum_segment_size,
+        single_fusion_ratio_threshold=single_fusion_ratio_threshold,
+    )
+    plan = Plan(program, limits)
+    log.before_compile(plan)
+    if not fallback and (missing := [one for one in plan.arithmetic if one not in plan.supported]):
+        hint = "Let them run on the CPU with fallback=True."
+        raise NoFallbackError(log.unsupported_text(missing), hint=hint, operators=[one.kind for one in missing])
+    if skip_compiler:
+        return assemble(program, [Part(place="cpu", operations=list(program.operations), **_whole(program))], {})
+    models, parts = _compiled(plan, example, options, compiler_workdir)
+    log.after_compile(plan)
+    if not models and not allow_no_ops_on_neuron:
+        raise _nothing(plan)
+    is_half = {value for value, found in example.items() if options.half and _is_float(found)}
+    result = assemble(program, parts, models, is_half)
+    return dynamic_batch(result) if dynamic_batch_size and models else result
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _whole(program: Program) -> dict[str, Any]:
+    return {"inputs": list(program.inputs), "outputs": list(program.outputs)}
+
+
+def checked_inputs(example_inputs: Any) -> tuple[Any, ...]:
+    """Return example inputs as a tuple; a single tensor counts as one.
+
+    Raises:
+        ConfigError: they are neither tensors nor tuples or lists of them.
+    """
+    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    wrong = [
+        type(item).__name__ for item in inputs if not isinstance(item, (torch.Tensor, tuple, list, int, float, bool))
+    ]
+    if wrong or not inputs:
+        what = f"a {wrong[0]}" if wrong else "empty"
+        message = f"example_inputs is {what}, but a traced model takes tensors by position."
+        hint = "Pass a tensor, or a tuple of the inputs in the order of forward()."
+        raise ConfigError(message, hint=hint, option="example_inputs", types=wrong)
+    return inputs
+
+
+def traced_program(
+    model: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Program, Environment]:
+    """Trace a model with `torch.jit.trace`; return its operations, and every value of the example inputs."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
+        traced = torch.jit.trace(model, inputs, **{"check_trace": False, **options})
+    program = read_graph(traced)
+    return program, run_example(program, inputs)
+
+
+def _require_instance(num_cores: int) -> None:
+    """Require that the simulated instance has NeuronCore-v1, and as many cores as a pipeline takes."""
+    instance = resolve_instance().value
+    if instance.family != TARGET:
+        message = f"{instance.name}, the simulated instance, cannot run a model compiled for {TARGET}."
+        hint = "Set OPTIMUM_NEURON_INSTANCE=inf1.xlarge, or trace it for this instance with torch_neuronx.trace."
+        raise ConfigError(message, hint=hint, target=TARGET, instance=instance.name)
+    if num_cores > instance.num_cores:
+        message = f"--neuroncore-pipeline-cores {num_cores}: {instance.name} has {instance.num_cores} cores."
+        larger = [i.name for i in TARGETS[TARGET].instances if i.num_cores >= num_cores]
+        hint = f"Pass at most {instance.num_cores}{f', or simulate {larger[0]}' if larger else ''}."
+        raise ConfigError(message, hint=hint, num_cores=num_cores, instance=instance.name)
+
+
+def _compiled(
+    plan: Plan, example: Environment, options: Options, workdir: str | Path | None
+) -> tuple[dict[Part, torch.jit.ScriptModule], list[Part]]:
+    """Compile every segment; one that cannot be compiled goes to the CPU, and the model is divided again."""
+    done: dict[frozenset[Operation], torch.jit.ScriptModule] = {}
+    while True:
+        parts, models = parts_of(plan), dict[Part, torch.jit.ScriptModule]()
+        for number, part in enumerate(part for part in parts if part.place == "core"):
+            key = frozenset(part.operations)
+            try:
+                if key not in done:
+                    done[key] = _compile(part, plan, example, options, _folder(workdir, number), number)
+            except _GOES_TO_CPU as error:
+                if options.must_trace:
+                    raise
+                log.segment_failed(number, error)
+                plan.send_to_cpu([one for one in part.operations if plan.on_core(one)])
+                break
+            models[part] = done[key]
+        else:
+            return models, parts
+
+
+def _folder(workdir: str | Path | None, number: int) -> Path | None:
+    return None if workdir is None else Path(workdir) / str(number)
+
+
+def _compile(
+    part: Part, plan: Plan, example: Environment, options: Options, workdir: Path | None, number: int
+) -> torch.jit.ScriptModule:
+    inputs = tuple(half_of(example[value]) if options.half else example[value] for value in part.inputs)
+    segment = Segment(part, example, plan.static, num_stages=options.flags.pipeline_cores, half=options.half)
+    log.segment_starts(number, part, options.flags.words, segment.num_stages)
+    entry = make_entry(segment, inputs, {})
+    target = dataclasses.replace(TARGETS[TARGET], asked_for=options.whitelist or frozenset())
+    flags = Flags(flags=_compiler_flags(options.flags), target=target)
+    started = time.monotonic()
+    with work_folder(workdir, None) as folder:
+        stages = [f"{STAGE}{index}" for index in range(segment.num_stages)]
+        neff, weights = compile_entries(
+            {"graph": entry}, flags, folder, inline_weights=not options.separate_weights, stages=stages
+        )
+        seconds = time.monotonic() - started
+        if options.timeout_s is not None and seconds > options.timeout_s:
+            raise subprocess.TimeoutExpired(["neuron-cc", "compile", *options.flags.words], options.timeout_s)
+        return script_neff(neff, weights)
+
+
+def _compiler_flags(flags: NeuronCcFlags) -> CompilerFlags:
+    """Return the options of a compile; host code takes its effort from NEURON_CC_FLAGS, as everywhere."""
+    effort = parse_flags((), defaults=env.compiler_flags()).optlevel
+    return CompilerFlags(auto_cast=flags.auto_cast, auto_cast_type=flags.auto_cast_type, optlevel=effort)
+
+
+def _nothing(plan: Plan) -> NothingCompiledError:
+    reasons = log.kinds_text(one for one in plan.arithmetic if one not in plan.supported) or "segments are too small"
+    message = f"No operations of the model were compiled for a core: {reasons}."
+    hint = "Pass a smaller minimum_segment_size, or allow_no_ops_on_neuron=True to get a model for the CPU."
+    return NothingCompiledError(message, hint=hint, operators=[one.kind for one in plan.arithmetic])

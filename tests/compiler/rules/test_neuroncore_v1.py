@@ -1,0 +1,60 @@
+"""The list of NeuronCore-v1: what it takes, under which condition, and what runs on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.base.core import Verdict
+from optimum_neuron.compiler.rules import check_graph
+from optimum_neuron.compiler.rules.neuroncore_v1 import LIMITED, SUPPORTED, is_listed
+from optimum_neuron.hardware import TARGETS
+
+
+def refused(function, *inputs: torch.Tensor) -> list[str]:
+    class Model(nn.Module):
+        def forward(self, *arguments: torch.Tensor) -> torch.Tensor:
+            return function(*arguments)
+
+    exported = torch.export.export(Model(), inputs, strict=False)
+    report = check_graph(exported, TARGETS["inf1"])
+    assert not check_graph(exported, TARGETS["inf2"]).refused or report.refused
+    return [ruling.op for ruling in report.refused]
+
+
+def test_published_list_has_165_operators_of_aten():
+    # Neuron docs, torch-neuron supported operators, without embedding and three names of the compiler's own.
+    assert len({*SUPPORTED, *LIMITED}) == 165
+    assert "aten::embedding" not in SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "expected"),
+    [
+        (lambda x: torch.relu(x) @ x.T, [torch.rand(2, 3)], []),
+        (lambda x: nn.functional.scaled_dot_product_attention(x, x, x), [torch.rand(1, 2, 4, 8)], []),
+        (lambda x: nn.functional.embedding(x.long(), torch.ones(9, 4)), [torch.ones(2)], ["aten.embedding.default"]),
+        (lambda x: torch.cumsum(x, 0), [torch.rand(3)], ["aten.cumsum.default"]),
+        (lambda x: torch.where(x > 0, x, -x), [torch.rand(3)], []),
+        (lambda x: torch.linalg.vector_norm(x, 2), [torch.rand(3)], []),
+        (lambda x: torch.linalg.vector_norm(x, 3), [torch.rand(3)], ["aten.linalg_vector_norm.default"]),
+        (lambda x: torch.argmax(x, 1), [torch.rand(3, 2)], []),
+    ],
+)
+def test_operators_of_the_list_run_on_the_core(function, inputs, expected):
+    assert refused(function, *inputs) == expected
+
+
+def test_refusals_have_the_list_as_source():
+    exported = torch.export.export(nn.Embedding(4, 2), (torch.tensor([1]),), strict=False)
+    (ruling,) = check_graph(exported, TARGETS["inf1"]).refused
+    assert ruling.source == "Neuron docs, torch-neuron supported operators"
+    assert "op_whitelist" in str(ruling.remedy)
+    hosted = check_graph(exported, TARGETS["inf1"], allow_host_ops={"aten::embedding"})
+    assert [one.verdict for one in hosted.hosted] == [Verdict.HOST]
+
+
+@pytest.mark.parametrize(("name", "listed"), [("aten::conv2d", True), ("aten::add_", True), ("aten::sort", False)])
+def test_names_of_later_releases_are_on_the_list(name, listed):
+    assert is_listed(name) is listed
