@@ -100,7 +100,6 @@ def pytest_collection_finish() -> None:
 
     A twelfth of the time of tests was in collections; a test that needs one calls it.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()

@@ -107,8 +107,10 @@ class MappedFile:
     def drop_pages_of(self, tensor: torch.Tensor) -> bool:
         """Do the same for a tensor; return whether it is a view of the file."""
         mapping = self._mapping()
-        begin = -1 if mapping is None else tensor.data_ptr() - _address(mapping)
-        if mapping is None or not 0 <= begin <= len(mapping) - tensor.nbytes:
+        if mapping is None:
+            return False
+        begin = tensor.data_ptr() - _address(mapping)
+        if not 0 <= begin <= len(mapping) - tensor.nbytes:
             return False
         _drop(mapping, begin, tensor.nbytes)
         return True

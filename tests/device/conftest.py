@@ -23,7 +23,7 @@ from tests import warm
 ROOT = Path(__file__).resolve().parents[2]
 
 needs_compiler = pytest.mark.skipif(probe_compiler() is None, reason="Inductor needs a C++ compiler")
-OPTLEVELS = ["1", pytest.param("2", marks=[needs_compiler, pytest.mark.full(days=2)])]
+OPTLEVELS = ["1", pytest.param("2", marks=[needs_compiler, pytest.mark.full(days=4)])]
 SIZES: dict[str, Any] = dict(
     vocab_size=96,
     hidden_size=32,

@@ -1,6 +1,6 @@
 """Every operator of torch's database: values, strides and gradients are the CPU's, but for the exceptions on the page.
 
-One sample of each entry, and a seventh of the entries a day;
+One sample of each entry, and a fourteenth of the entries a day;
 `python -m tests.device.opinfo` runs six, as docs/device.md reports.
 """
 
@@ -25,7 +25,7 @@ def sweep(request, built) -> dict[str, Any]:
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--adaptive", "--json"]
-    command += ["--part", *map(str, sampling.part(request, days=7))]
+    command += ["--part", *map(str, sampling.part(request, days=14))]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert result.returncode == 0, result.stderr[-4000:]
     return json.loads(result.stdout)

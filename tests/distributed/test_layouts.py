@@ -1,6 +1,6 @@
 """Losses of distributed runs match transformers' Trainer on the CPU; processes are started once for all cases.
 
-A day has a seventh of the cases: `@pytest.mark.runs` names those that a test reads.
+A day has a fourteenth of the cases: `@pytest.mark.runs` names those that a test reads.
 
 `python -m tests.distributed.fifty_steps` takes 50 steps.
 """
@@ -21,7 +21,7 @@ from tests import warm
 from tests.distributed.layouts import model_and_rows, model_of
 from tests.trainer.conftest import SEPARATE_INSTANCE, losses, spawn
 
-pytestmark = pytest.mark.full(days=7)
+pytestmark = pytest.mark.full(days=14)
 NUM_STEPS = 2
 TOLERANCE = 1e-4
 

@@ -213,6 +213,7 @@ def test_export_can_be_re_exported_if_it_has_weights(export_folder, checkpoint, 
 # Decoders that no family covers.
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(
     ("model_type", "overrides", "attention"),
     [

@@ -92,7 +92,7 @@ def test_everything_that_decides_a_result_is_compared_again(home, folder, loads,
     assert len(loads) == 2 and len(records(home)) == 2
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"validation": 1}', b"[" * 100_000, b"\xff"])
 def test_damaged_record_is_written_again(home, folder, content):
     described(folder)

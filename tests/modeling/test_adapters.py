@@ -180,6 +180,7 @@ CASES = {
 }
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("case", CASES)
 def test_two_cores(case, tmp_path):
     model_type, overrides, targets = CASES[case]

@@ -136,6 +136,7 @@ def test_prompt_lookup_candidates_are_checked_together(idefics3):
     idefics3.check(tiny_prompts(idefics3.processor, 1), prompt_lookup_num_tokens=3, **GREEDY)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("name", ["idefics3", "llava"])
 def test_model_in_memory(name, trios):
     trio = trios(name)

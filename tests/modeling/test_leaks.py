@@ -85,7 +85,7 @@ def _calls(model: Any, start: dict[str, torch.Tensor], inputs: dict[str, torch.T
     }
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize(
     ("kind", "optlevel"),
     # Compiled code of T5 and Whisper runs as that of a decoder.

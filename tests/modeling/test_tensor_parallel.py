@@ -209,6 +209,7 @@ XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64}
 """Transformers has no plan for it."""
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("family", ["llama", "generic"])
 def test_a_tensor_that_a_core_needs_a_part_of_is_missing(checkpoints, tmp_path, family):
     folder = shutil.copytree(checkpoints("llama", **ODD), tmp_path / "broken")

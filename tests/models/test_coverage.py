@@ -18,7 +18,7 @@ EXACT = ("llama", "gptj", "bart", "bloom", "deepseek_v2", "jetmoe", "llama4_text
 REFUSED = ("cpmant", "reformer")
 
 
-@pytest.mark.full(days=7)
+@pytest.mark.full(days=14)
 @pytest.mark.parametrize("architecture", EXACT)
 def test_architectures_of_every_way_are_exact(architecture):
     result = coverage.measure(architecture)

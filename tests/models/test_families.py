@@ -222,7 +222,7 @@ def test_every_family_and_model_type_is_in_the_table():
         assert {model_type for model_type, _ in FAMILIES[name].values()} == set(module.MODEL_TYPES)
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize(("family", "model_type", "overrides"), CASES)
 def test_prompt_decode_and_extend_give_the_logits_of_transformers(family, model_type, overrides):
     models = pair(model_type, **overrides)
@@ -236,7 +236,7 @@ def test_what_a_family_does_not_cover_is_generic(model_type, overrides, gap):
     assert choice.value == "generic" and gap in choice.reason
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize(("family", "model_type", "overrides"), CASES)
 def test_every_tensor_is_used_once_and_every_parameter_has_a_source(family, model_type, overrides):
     models = pair(model_type, **overrides)
@@ -251,7 +251,7 @@ def test_every_tensor_is_used_once_and_every_parameter_has_a_source(family, mode
     assert (models.family.module.head.weight is models.family.module.embed.weight) == tied
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize(("family", "model_type", "overrides"), CASES)
 def test_two_cores_give_the_logits_of_one(family, model_type, overrides):
     models = pair(model_type, **overrides)

@@ -122,6 +122,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("model_type", OTHERS)
 def test_decoders_with_ways_of_their_own_are_exact_too(model_type):
     overrides, attention = OTHERS[model_type]

@@ -94,7 +94,7 @@ def keywords(name: str) -> list[tuple[Any, dict[str, Any]]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
 def test_keywords_of_pipeline(name, tmp_path):
     if name.startswith(("image", "depth", "object", "zero-shot-image")):

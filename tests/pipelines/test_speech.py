@@ -46,6 +46,7 @@ def parts(folder):
     return {name: kind.from_pretrained(folder) for name, kind in names.items()}
 
 
+@pytest.mark.full(days=2)
 def test_transcript_matches_reference_without_warnings(folder, model, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     with caplog.at_level(logging.WARNING):

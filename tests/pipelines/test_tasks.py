@@ -97,7 +97,7 @@ def test_every_pipeline_is_tested():
     assert set(ARCHITECTURE) == {name for name, task in PIPELINES.items() if task.kind == "encoder"}
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURE if name != "question-answering"])
 def test_answers_match_reference_without_warnings(name, checkpoint, caplog, monkeypatch):
     folder, task = checkpoint(name), PIPELINES[name]

@@ -61,6 +61,7 @@ def test_denoising_steps_dominate(pipeline):
     assert twenty - ten > 10 * estimate(folder, instance="inf2.xlarge").bounds["unet"]
 
 
+@pytest.mark.full(days=2)
 def test_guidance_takes_second_core_or_twice_the_time(pipeline):
     folder = pipeline("sd-1.5")
     apart, together, without = (
@@ -87,6 +88,7 @@ def test_third_text_encoder_can_be_left_out(pipeline):
     assert without.parts_ms["transformer"] == with_t5.parts_ms["transformer"]  # zeros take their place
 
 
+@pytest.mark.full(days=2)
 def test_refiner_takes_on_latents_of_the_base(pipeline):
     base = pipeline("sdxl")
     unet = ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW, **FEW_LEVELS_XL, "cross_attention_dim": 1280})
@@ -101,6 +103,7 @@ def test_refiner_takes_on_latents_of_the_base(pipeline):
     assert caught.value.details["option"] == "denoising_end"
 
 
+@pytest.mark.full(days=2)
 def test_larger_images_and_batches_take_longer(pipeline):
     folder = pipeline("sd-1.5")
     small, large, four = (
@@ -125,6 +128,7 @@ def test_initial_image_is_encoded(pipeline, name, class_name):
     assert "vae_encoder" in report.parts_ms and report.memory["vae_encoder"] > 0
 
 
+@pytest.mark.full(days=2)
 def test_too_large_transformer_is_sharded(pipeline):
     report = estimate(pipeline("flux"), instance="trn1.32xlarge")
     assert report.num_cores.value == 2 and report.num_copies.value == 16
@@ -223,6 +227,7 @@ def test_component_has_the_parameters_of_its_published_checkpoint(pipeline):
     assert sdxl.weight_bytes("unet", "float32", 1) == 4 * 2_567_463_684
 
 
+@pytest.mark.full(days=2)
 def test_shares_of_a_transformer_add_up(pipeline):
     num_cores = 16
     small = {"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 16, "axes_dims_rope": [16, 56, 56]}
@@ -264,6 +269,7 @@ def test_pipeline_is_counted_as_its_export(tmp_path, name):
     assert error.value.details["options"] == ["batch_size", "height"]
 
 
+@pytest.mark.full(days=2)
 def test_compiled_pipeline_is_estimated_with_its_largest_sizes(tmp_path):
     folder, exported = save_pipeline(tmp_path / "sd", "sd"), tmp_path / "exported"
     sizes = {"height": 32, "width": [32, 64], "batch_size": 2, "disable_validation": True, "instance_type": "inf2"}

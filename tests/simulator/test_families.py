@@ -43,7 +43,7 @@ def counted(folder, model_type: str, roles: tuple[str, ...]):
     return [as_published(work_of_program(program, name)) for name in program.graphs]
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=10)
 @pytest.mark.parametrize("model_type", sorted({*CONFIGS, *FAMILY_CONFIGS, *STATES} - {*ARCHITECTURES}))
 def test_every_family_has_a_cost(tmp_path, model_type):
     (work,) = counted(tmp_path, model_type, ("decode",))

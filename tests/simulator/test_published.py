@@ -107,7 +107,7 @@ def fields(work: Work) -> dict[str, float]:
     return {name: pytest.approx(value) for name, value in vars(work).items() if name not in APART}
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=10)
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_sizes_and_compiled_graphs_have_equal_work_memory_and_time(tmp_path, model_type):
     sizes = decoder_sizes(configuration(model_type))

@@ -151,6 +151,7 @@ def save_grown(checkpoint, folder, options):
     return adapted.eval()
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
 @pytest.mark.parametrize("kind", GROWN)
 def test_adapter_of_a_larger_vocabulary(kind, checkpoint, tmp_path):

@@ -176,6 +176,7 @@ GOLDEN = {
 """It has no windows of Phi-3, and chooses between long and short factors by the size of its cache."""
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("case", CASES)
 def test_settings_are_read(case, tmp_path):
     model_type, settings, tensors, config = CASES[case]

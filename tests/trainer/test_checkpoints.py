@@ -180,6 +180,7 @@ def test_checkpoint_of_another_model(train, run_folder, bert, llama, sentences, 
     assert "model.layers.0.mlp.gate_proj.weight (64, 32)" in error.value.details["differences"]
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5", "roberta"])
 def test_checkpoints_of_two_models_are_separate(train, tmp_path, model_type):
     """Tied weights and weights that are saved under other names are no differences."""

@@ -38,6 +38,7 @@ def on_cpu(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {"losses": losses, "image": validation_image(accelerator, folder, output)}
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("precision", "checkpointing", "tolerance"), [("no", False, 1e-5), ("no", True, 1e-5), ("bf16", False, 0.03)]
 )

@@ -47,6 +47,7 @@ def trainer(tmp_path, tokenizer, models):
     return make
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("method", METHODS)
 def test_steps_match_trl_on_cpu(trainer, method):
     actual = trainer(method)
@@ -60,7 +61,7 @@ def test_steps_match_trl_on_cpu(trainer, method):
         assert losses(actual)[-1] < losses(actual)[0]
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize(
     "adapter",
     [

@@ -33,7 +33,7 @@ SAME = [
 ]
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=10)
 @pytest.mark.parametrize("options", SAME, ids=str)
 def test_losses_match_cpu(train, llama, sentences, options):
     actual, expected = train(llama, sentences, **options), train(llama, sentences, upstream=True, **options)
@@ -93,7 +93,7 @@ def test_evaluate_and_predict(make, bert, classes):
     numpy.testing.assert_allclose(our_predictions, their_predictions, atol=1e-5)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("case", ["float32", "dropout", "16 bits", "stochastic rounding"])
 def test_resumed_run_matches_uninterrupted_run(train, tmp_path, llama, bert, sentences, classes, case):
     # With dropout, the states of the device's random numbers have to come back too.

@@ -68,6 +68,7 @@ def check(query, key, value, mask=None, is_causal=False, scale=None):
     return result
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("width", [8, 17, 32, 64, 80, 128])
 def test_lengths_and_widths(isa, width):
     lengths = [(1, 1), (1, 300), (2, 15), (5, 17), (6, 64), (7, 65), (13, 128), (48, 129), (70, 300)]

@@ -61,7 +61,7 @@ CASES = {
 """Model type to sizes of its states; chunks are shorter than prompts, so that several of them run."""
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("model_type", CASES)
 def test_prompts_steps_and_chunks_are_those_of_transformers(model_type):
     models = pair(model_type, family="generic", **CASES[model_type])
@@ -85,7 +85,7 @@ MORE = torch.tensor([[11, 12, 13], [14, 15, 16]])
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=3, by="models")) for name in COMPILED]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.full(days=6, by="models")) for name in COMPILED]
 )
 def models(request, tmp_path_factory):
     """The compiled model and transformers' own."""
