@@ -199,7 +199,8 @@ def _padded(spec: Input, tensor: torch.Tensor | None, sizes: Sizes, chosen: Size
 
     shape = [sizes[axis] for axis in spec.axes]
     if tensor is None:
-        tensor = torch.full(shape, spec.default or 0)
+        assert spec.default is not None, "an input that must be given is missing"
+        tensor = torch.full(shape, spec.default)
     tensor = tensor.to(getattr(torch, spec.dtype))
     amounts: list[int] = []
     for dim in reversed(range(len(shape))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -13,6 +14,7 @@ from transformers import (
 )
 
 from optimum_neuron.batching import CandidateSampler, candidate_sampler
+from optimum_neuron.batching.candidates import _remove_tail
 
 T, K, P = TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 VOCABULARY = 3000
@@ -81,3 +83,16 @@ REASONS = {
 @pytest.mark.parametrize("words", REASONS)
 def test_other_settings_need_all_logits(words):
     assert words in candidate_sampler(REASONS[words])
+
+
+@pytest.mark.parametrize(
+    ("weights", "top_p", "is_sure"),
+    [
+        ([0.5, 0.3, 0.2], 0.7, True),
+        ([0.5, 0.3, 0.2], 0.8, False),  # the last token is as large as what is removed
+        ([0.8, 0.2, 0.0], 1 - 1e-9, True),  # what was removed before decides nothing
+    ],
+)
+def test_sums_at_the_limit_of_top_p_are_unsure(weights, top_p, is_sure):
+    values = np.array([[3.0, 2.0, 1.0]])
+    assert _remove_tail(values, np.array([weights]), P(top_p)) is is_sure
