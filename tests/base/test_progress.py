@@ -57,7 +57,7 @@ def test_switch_of_the_hub_turns_progress_off(monkeypatch, stream):
 def test_export_has_a_line_for_each_step(checkpoint, tmp_path, capfd):
     from optimum_neuron.exporters import main_export
 
-    main_export(checkpoint, tmp_path / "out", sequence_length=32, optlevel="1")
+    main_export(checkpoint, tmp_path / "out", sequence_length=32, optlevel="1", cache_url=str(tmp_path / "cache"))
     lines = [line for line in capfd.readouterr().err.splitlines() if line]
     assert [line.partition(":")[0] for line in lines] == [
         f"Compiling {checkpoint} for inf2",
