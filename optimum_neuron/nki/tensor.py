@@ -342,6 +342,17 @@ class NkiTensor(Elements):
         row = own if dtype is None else FORMATS[dtype_name(dtype)]
         tensor = self if row is own else type(self)(self.reinterpreted(row))
         first = self.in_elements(self.offset, row) + (offset or 0)
+        per_partition = tensor.storage.base.numel() // max(1, tensor.storage.shape[0] if tensor.storage.shape else 1)
+        if self.buffer.is_on_chip and pattern[0][1] > 1 and pattern[0][0] != per_partition:
+            refuse(
+                f"The access pattern {[list(pair) for pair in pattern]} of {self.name} steps {pattern[0][0]} elements "
+                f"from one partition to the next, and a partition has {per_partition}.",
+                hint="Partitions follow each other: give that number of elements as the first step.",
+                rule="partition_step",
+                tensor=self.name,
+                step=pattern[0][0],
+                per_partition=per_partition,
+            )
         if vector_offset is None and scalar_offset is None:
             return tensor.by_pattern(pattern, first)
         step = self.in_elements(self.strides[indirect_dim], row)

@@ -108,6 +108,8 @@ def test_one_element_that_is_written_many_times_has_the_last():
         (lambda x: nl.load(x)[:, ::2].view(nl.uint16), "strides"),
         (lambda x: nl.load(x).view(nl.uint16)[:, 1:].ap([[32, 128], [1, 8]], dtype=nl.float32), "strides"),
         (lambda x: nl.load(x).ap([[64, 128], [1, 65]], dtype=nl.uint16), "bounds"),
+        (lambda x: nl.load(x).ap([[64, 64], [1, 32]]), "partition_step"),
+        (lambda x: nl.load(x).ap([[1, 128], [1, 32]]), "partition_step"),
     ],
 )
 def test_view_of_parts_of_elements_is_refused(body, rule):

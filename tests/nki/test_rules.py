@@ -48,7 +48,7 @@ BROKEN = {
     "dtype": lambda: nl.ndarray((128, 4), dtype=np.float64),
     "generation": lambda: nisa.exponential(tile(128, 4), tile(128, 4)),
     "assignment": lambda: tile(128, 4).__setitem__(0, tile(1, 4)),
-    "result": lambda: None,
+    "result": lambda: tile(4, 4),
     "address": lambda: nl.ndarray((128, 4), nl.float32, address=(0, 1 << 20)),
 }
 
@@ -62,6 +62,11 @@ def test_broken_rule_is_refused(rule, monkeypatch):
         file, _, number = details["line"].rpartition(":")
         assert file == __file__
         assert Path(file).read_text().splitlines()[int(number) - 1].strip()
+
+
+def test_kernel_without_a_result_is_noted():
+    with pytest.warns(UserWarning, match="returned nothing"):
+        assert jit(lambda: tile(4, 4) and None)() is None
 
 
 def test_error_is_an_assertion_with_the_instruction_and_the_size():
