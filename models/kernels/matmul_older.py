@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimum_neuron.nki.older import OlderTensor, jit, language
+from optimum_neuron.nki.legacy import OlderTensor, jit, language
 
 nl: Any = language
 """Its names are made at run time."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..errors import UnsupportedOperatorError
-from ..nki.older import jit
+from ..nki.legacy import jit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

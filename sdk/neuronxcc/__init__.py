@@ -8,7 +8,7 @@ from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("neuronx-cc", __name__)
 
-_OLDER = "optimum_neuron.nki.older"
+_OLDER = "optimum_neuron.nki.legacy"
 _MODULES = ("compiler", "isa", "language", "typing")
 _ATTENTION = {"attention_isa_kernel": "optimum_neuron.tracing:attention_isa_kernel"}
 

@@ -18,7 +18,7 @@ NAMES: Names = {
     },
     **{f"nki.{name}": f"optimum_neuron.nki.{name}" for name in ("collectives", "isa", "language")},
     "nki.isa.constants": {name: f"optimum_neuron.nki.isa:{name}" for name in _ENUMERATIONS},
-    "nki.typing": "optimum_neuron.nki.older.typing",
+    "nki.typing": "optimum_neuron.nki.legacy.typing",
 }
 
 __getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimum_neuron.nki.older import jit, language as onl
+from optimum_neuron.nki.legacy import jit, language as onl
 
 
 @jit

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.errors import ConfigError, KernelError
-from optimum_neuron.nki.older import compiler as ncc, isa as nisa, jit, language as nl, simulate_kernel
+from optimum_neuron.nki.legacy import compiler as ncc, isa as nisa, jit, language as nl, simulate_kernel
 
 RNG = np.random.default_rng(0)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.nki.older import (
+from optimum_neuron.nki.legacy import (
     baremetal,
     benchmark,
     compiler as ncc,

@@ -10,8 +10,8 @@ import pytest
 
 from optimum_neuron import nki
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.nki import older
-from optimum_neuron.nki.older import compiler, isa, language
+from optimum_neuron.nki import legacy as older
+from optimum_neuron.nki.legacy import compiler, isa, language
 
 TOP = {
     "baremetal": "kernel=None **kwargs",

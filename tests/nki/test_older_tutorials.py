@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.nki.older import (
+from optimum_neuron.nki.legacy import (
     benchmark,
     compiler as ncc,
     isa as nisa,
