@@ -34,7 +34,7 @@ def published_cache(config: Any, *, chosen: str | None = None) -> dict[str, str]
     Example:
         ```python
         from transformers import LlamaConfig
-        from optimum_neuron.exporters.kv_cache_scheme import published_cache
+        from optimum_neuron.sources.kv_cache_scheme import published_cache
 
         scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
         config = LlamaConfig(quantization_config={"quant_method": "compressed-tensors", "kv_cache_scheme": scheme})

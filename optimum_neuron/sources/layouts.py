@@ -29,7 +29,7 @@ def stored_layout(method: str, settings: Mapping[str, Any]) -> Choice[Layout | N
 
     Example:
         ```python
-        from optimum_neuron.exporters.layouts import stored_layout
+        from optimum_neuron.sources.layouts import stored_layout
 
         layout = stored_layout("fp8", {"weight_block_size": [128, 64]}).value
         assert layout.block == (128, 64) and layout.grid(192, 64) == (2, 1)

@@ -59,7 +59,7 @@ def method_of(quantization: Mapping[str, Any]) -> str:
 
     Example:
         ```python
-        from optimum_neuron.exporters.quantization import method_of
+        from optimum_neuron.sources.quantization import method_of
 
         assert method_of({"load_in_4bit": True}) == "bitsandbytes"
         ```
@@ -75,7 +75,7 @@ def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:
 
     Example:
         ```python
-        from optimum_neuron.exporters.quantization import published_scheme
+        from optimum_neuron.sources.quantization import published_scheme
 
         settings = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
         assert published_scheme(settings).value == "int4-g128-zp"
@@ -117,7 +117,7 @@ def rounding_of(quantization: Mapping[str, Any]) -> str | None:
 
     Example:
         ```python
-        from optimum_neuron.exporters.quantization import rounding_of
+        from optimum_neuron.sources.quantization import rounding_of
 
         assert "desc_act" in rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True})
         assert rounding_of({"quant_method": "gptq", "bits": 4, "group_size": 128}) is None

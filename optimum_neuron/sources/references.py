@@ -40,7 +40,7 @@ def weights_reader(quantization: Mapping[str, Any] | None) -> Choice[str]:
 
     Example:
         ```python
-        from optimum_neuron.exporters.references import weights_reader
+        from optimum_neuron.sources.references import weights_reader
 
         assert weights_reader({"quant_method": "fp8"}).value == "transformers"
         assert weights_reader({"quant_method": "gptq", "bits": 4}).value == "this package"

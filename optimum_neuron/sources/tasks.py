@@ -240,7 +240,7 @@ def plain_task(name: str) -> str:
 
     Example:
         ```python
-        from optimum_neuron.exporters.tasks import plain_task
+        from optimum_neuron.sources.tasks import plain_task
 
         assert plain_task("text2text-generation-with-past") == plain_task("summarization") == "text2text-generation"
         ```
