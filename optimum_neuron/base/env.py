@@ -91,6 +91,13 @@ def num_recent_models(environ: Mapping[str, str] = os.environ) -> int | None:
     return number("NEURON_NUM_RECENT_MODELS_TO_KEEP", environ, hint="Set it to a number from 1, or unset it.")
 
 
+def xla_downcast(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how floats of the device xla are rounded: 0 not, 1 all to bfloat16, 2 each to half its size."""
+    if switch("XLA_USE_BF16", environ, default=False):
+        return 1
+    return 2 if switch("XLA_DOWNCAST_BF16", environ, default=False) else 0
+
+
 def xla_debug_level(environ: Mapping[str, str] = os.environ) -> int:
     """Return what is said of graphs of the device xla: 0 nothing, 1 compiles, 2 runs too."""
     level = number("PT_XLA_DEBUG_LEVEL", environ, hint="Set it to 0, 1, or 2, or unset it.")

@@ -125,8 +125,12 @@ TABLE: Mapping[str, Variable] = {
     "WORLD_SIZE": Variable("processes of a launch, which torchrun sets"),
     "XLA_*": _no_effect("there is no XLA: the device xla records graphs, and they are checked and timed here"),
     "XLA_ALWAYS_ALLREDUCE": Variable("1 lets xm.all_reduce copy and scale in a single process too"),
-    "XLA_DOWNCAST_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
-    "XLA_USE_BF16": _no_effect("load the model in bfloat16, or set NEURON_CC_FLAGS='--auto-cast all'"),
+    "XLA_DOWNCAST_BF16": Variable(
+        "1 rounds float32 of the device xla to bfloat16, float64 to float32; NEURON_RT_STOCHASTIC_ROUNDING_EN says how"
+    ),
+    "XLA_USE_BF16": Variable(
+        "1 rounds float32 and float64 of the device xla to bfloat16; NEURON_RT_STOCHASTIC_ROUNDING_EN says how"
+    ),
 }
 """Variables by name, sorted."""
 

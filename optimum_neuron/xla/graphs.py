@@ -130,12 +130,16 @@ class Region:
 
 
 def _end(cause: str, place: str) -> str:
+    began_ns = time.perf_counter_ns()
     with _lock:
+        metrics.add_sample("DeviceLockWait", time.perf_counter_ns() - began_ns, "time")
+        began_ns = time.perf_counter_ns()
         closed = Closed()
         functions = library.functions()
         functions.xla_close(ctypes.byref(closed))
         if closed.num_operators == 0:
             return ""
+        metrics.add_sample("UnwrapXlaData", time.perf_counter_ns() - began_ns, "time")
         metrics.increment_counter("SyncTensorsToData")
         metrics.add_sample("TensorsGraphSize", closed.num_operators)
         compiled = _loaded.get(closed.hash)
@@ -153,7 +157,9 @@ def _end(cause: str, place: str) -> str:
         report.REPORT.add_run(closed, compiled, cause, place)
         metrics.add_sample("ExecuteTime", closed.ended_ns - closed.began_ns, "time")
         metrics.increment_counter("ExecuteComputation")
+        began_ns = time.perf_counter_ns()
         _count(closed, compiled)
+        metrics.add_sample("WrapXlaData", time.perf_counter_ns() - began_ns, "time")
         return closed.hash
 
 
@@ -162,6 +168,7 @@ def _compiled(closed: Closed, functions: ctypes.CDLL, cause: str, place: str) ->
     compiled = compile_recorded(closed, functions)
     took_ns = time.perf_counter_ns() - began_ns
     metrics.increment_counter("UncachedCompile")
+    metrics.increment_counter("CreateCompileHandles")
     metrics.increment_counter("PersistentCacheHit" if compiled.was_cached else "PersistentCacheMiss")
     metrics.add_sample("CompileTime", took_ns, "time")
     metrics.add_sample("InputOutputAliasCount", closed.num_aliased)
@@ -217,7 +224,7 @@ def _connect() -> None:
     register_device_module("xla", torch_module)
     library.connect(_read, _placed, _grew)
     metrics.add_source(_operator_counters, library.functions().xla_reset_calls)
-    metrics.add_refresh(_take_transfers)
+    metrics.add_refresh(_take_measured)
     report.install()
 
 
@@ -241,13 +248,17 @@ def _operator_counters() -> dict[str, int]:
     return counters
 
 
-def _take_transfers() -> None:
+def _take_measured() -> None:
     for transfer in library.transfers():
         to_device = bool(transfer.to_device)
         metrics.add_sample("TransferToDeviceTime" if to_device else "TransferFromDeviceTime", transfer.took_ns, "time")
         metrics.add_sample("OutboundData" if to_device else "InboundData", transfer.size_bytes, "bytes")
-        if not to_device:
-            metrics.increment_counter("TensorToData")
+        if to_device:
+            metrics.add_sample("TensorToData", transfer.took_ns, "time")
+            metrics.increment_counter("DeviceDataCacheMiss")
+    number, took_ns = library.traced()
+    if number:
+        metrics.add_sample("LazyTracing", took_ns, "time", count=number)
 
 
 library.complete_with(_connect)

@@ -29,6 +29,7 @@ _INT64 = ctypes.c_int64
 _LISTENER = ctypes.CFUNCTYPE(_INT64, _INT64)
 _SIGNATURES: devices.Signatures = {
     "xla_connect": (None, [ctypes.c_void_p]),
+    "xla_set_downcast": (None, [ctypes.c_int]),
     "xla_num_pending": (_INT64, []),
     "xla_close": (None, [ctypes.POINTER(Closed)]),
     "xla_tape": (ctypes.POINTER(_INT64), []),
@@ -41,6 +42,7 @@ _SIGNATURES: devices.Signatures = {
     "xla_reset_calls": (None, []),
     "xla_num_created": (_INT64, []),
     "xla_num_destroyed": (_INT64, []),
+    "xla_take_traced": (None, [ctypes.POINTER(_INT64), ctypes.POINTER(_INT64)]),
     "xla_take_transfer": (ctypes.c_int, [ctypes.POINTER(Transfer)]),
 }
 """C functions of csrc/xla/xla.cpp."""
@@ -72,6 +74,7 @@ def functions() -> ctypes.CDLL:
             _functions = devices.register(path, _answers, _SIGNATURES, meters=meters)
             numerics.apply()
             products.apply()
+            _functions.xla_set_downcast(env.xla_downcast())
             if _complete is not None:
                 _complete()
         return _functions
@@ -91,6 +94,13 @@ def connect(*listeners: Callable[[int], int]) -> None:
     kept = (_LISTENER * len(listeners))(*(devices.guarded(functions_, _LISTENER, one) for one in listeners))
     _listeners.append(kept)  # C++ keeps them for as long as the process lives
     functions_.xla_connect(kept)
+
+
+def traced() -> tuple[int, int]:
+    """Number of the operators since the last call, and their time in nanoseconds, which is estimated."""
+    number, took_ns = _INT64(), _INT64()
+    functions().xla_take_traced(ctypes.byref(number), ctypes.byref(took_ns))
+    return number.value, took_ns.value
 
 
 def transfers() -> Iterator[Transfer]:

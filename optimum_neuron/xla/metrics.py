@@ -59,13 +59,13 @@ def increment_counter(name: str, value: int = 1) -> None:
         _counters[name] = _counters.get(name, 0) + value
 
 
-def add_sample(name: str, value: float, unit: Unit = "value") -> None:
-    """Add a sample to a metric: nanoseconds for "time", bytes for "bytes"."""
+def add_sample(name: str, value: float, unit: Unit = "value", *, count: int = 1) -> None:
+    """Add a sample to a metric: nanoseconds for "time", bytes for "bytes"; `count` samples if `value` is their sum."""
     with _lock:
         metric = _metrics.setdefault(name, _Metric(unit=unit))
-        metric.num_samples += 1
+        metric.num_samples += count
         metric.total += value
-        metric.samples.append((time.time(), value))
+        metric.samples.append((time.time(), value / count))
 
 
 def add_source(read: Callable[[], Mapping[str, int]], clear: Callable[[], None]) -> None:

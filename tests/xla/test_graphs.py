@@ -255,3 +255,52 @@ def test_report_of_compiles_is_in_that_of_torch():
     assert "1 graph compiled" in text and "test_graphs.py:" in text
     assert torch.neuron.compile_report().to_dict()["xla"]["graphs"][0]["num_runs"] == 1
     del result
+
+
+def test_forgotten_graphs_come_from_the_compile_cache_again(monkeypatch):
+    monkeypatch.setenv("NEURON_NUM_RECENT_MODELS_TO_KEEP", "1")
+    data = torch.ones(4).to("xla")
+    for function in (torch.exp, torch.sin, torch.exp):
+        result = function(data)
+        xla.sync()
+        del result
+    assert metrics.counter_value("PersistentCacheMiss") == 2 and metrics.counter_value("PersistentCacheHit") == 1
+
+
+def test_debug_output_names_cause_hash_and_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("PT_XLA_DEBUG_LEVEL", "1")
+    monkeypatch.setenv("PT_XLA_DEBUG_FILE", str(tmp_path / "debug.txt"))
+    kept = torch.ones(4).to("xla") * 2.0
+    xla.sync()
+    text = (tmp_path / "debug.txt").read_text()
+    assert "Compilation Analysis: Compilation Cause" in text and "Graph Hash: " in text and "test_graphs.py:" in text
+    del kept
+
+
+@pytest.mark.parametrize("variable", ["XLA_USE_BF16", "XLA_DOWNCAST_BF16"])
+def test_floats_have_the_precision_of_bfloat16(new_python, variable):
+    program = (
+        "import torch; from optimum_neuron import xla; xla.enable(); torch.manual_seed(0)\n"
+        "x = torch.randn(5, 7); y = x.to('xla'); z = y.exp(); y.mul_(3.0)\n"
+        "b = x.bfloat16().float()\n"
+        "print(z.dtype, torch.equal(z.cpu(), b.exp().bfloat16().float()))\n"
+        "print(torch.equal(y.cpu(), (b * 3).bfloat16().float()))"
+    )
+    done = new_python(program, **{variable: "1"})
+    assert done.stdout == "torch.float32 True\nTrue\n", done.stderr
+
+
+def test_parallel_compile_counts_graphs_and_a_second_run_finds_them(tmp_path, new_python):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch; from optimum_neuron import xla\n"
+        "xla.enable(); x = torch.ones(4).to('xla')\n"
+        "for _ in range(3):\n    y = x * 2.0 + 0.5; xla.sync(); del y\n"
+    )
+    program = (
+        "import sys; from optimum_neuron.tools.parallel_compile import main\n"
+        f"sys.exit(main([sys.executable, {str(script)!r}]))"
+    )
+    for expected in ("1 compiled, 0 found", "0 compiled, 1 found"):
+        done = new_python(program)
+        assert done.returncode == 0 and f"NEFFs (compile cache): {expected}" in done.stderr, done.stderr

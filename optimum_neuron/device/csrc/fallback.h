@@ -39,7 +39,14 @@ inline void call_aliased(const c10::OperatorHandle& op, const Traits& traits, to
     (*stack)[base + traits.generator] = engine_of(default_generator(aliases.device()));
   int64_t counted_on = traits.views ? -1 : aliases.device(); // a view is no work
   auto arguments = [&] { return c10::ArrayRef<c10::IValue>(*stack).slice(base); };
+  torch::jit::Stack written;
+  if (downcasts())
+    for (int position : traits.written) written.push_back((*stack)[base + position]);
   counting(op, counted_on, arguments, [&] { call_cpu(op, traits, stack); });
+  if (downcasts() && !traits.views) {
+    for (const c10::IValue& value : written) round_down(value);
+    for (size_t i = stack->size() - traits.num_results; i < stack->size(); i++) round_down((*stack)[i]);
+  }
   if (traits.writes) aliases.update_arguments();
   for (size_t i = stack->size() - traits.num_results; i < stack->size(); i++) {
     c10::IValue& value = (*stack)[i];

@@ -101,6 +101,7 @@ inline Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   auto arguments = [&] { return torch::jit::Stack{self_cpu, source_cpu, non_blocking}; };
   record_copy(op, self, source, [&] {
     counting(op, stays ? to.device() : -1, arguments, [&] { self_cpu.copy_(source_cpu, non_blocking); });
+    if (downcasts() && to.device() >= 0) round_down(self_cpu);
   });
   return self;
 }
@@ -140,6 +141,7 @@ inline Tensor to_copy(
   counting(op, aliases.device(), arguments, [&] {
     copy = at::native::_to_copy(alias, dtype, layout, std::nullopt, pin_memory, non_blocking, format);
   });
+  if (downcasts()) round_down(copy);
   c10::IValue result = aliases.to_device(copy);
   recorded.end(result);
   return result.toTensor();

@@ -2,6 +2,7 @@
 #pragma once
 #include "../memory.h"
 #include "../traits.h"
+#include "downcast.h"
 #include <array>
 
 namespace neuron {
@@ -22,6 +23,7 @@ inline void record_read(const at::Tensor& tensor, const OperatorRecord& op) {
 struct Buffer {
   std::vector<int64_t> words, written, kept;
   std::vector<int> slots, unhashed; // places of words
+  uint32_t num_calls = 0;
 };
 
 inline thread_local Buffer buffer_of_thread;
@@ -41,6 +43,8 @@ class RecordedCall {
     KnownOperator& known = recorder().operator_at(traits.record.number);
     known.calls.fetch_add(1, std::memory_order_relaxed);
     hash_ = known.hash;
+    recorder().num_traced.fetch_add(1, std::memory_order_relaxed);
+    if (buffer_.num_calls++ % kTimedEach == 0) began_ns_ = clock_ns();
     word(kOperator), unhashed(traits.record.number), unhashed(0);
     for (size_t i = 0; i < arguments.size(); i++) value(arguments[i], traits.record.data[i]);
     for (int position : traits.written) {
@@ -58,6 +62,7 @@ class RecordedCall {
     word(kResults), word(static_cast<int64_t>(results.size()));
     for (const c10::IValue& result : results) works |= result_value(result);
     if (!works && buffer_.written.empty()) return; // on no device
+    if (C10_UNLIKELY(began_ns_ != 0)) recorder().traced_ns += kTimedEach * (clock_ns() - began_ns_);
     uint64_t kind = hash_of_words(), hash = kind;
     for (int place : buffer_.slots) hash = mixed(hash, buffer_.words[place]);
     if (traits_.views) hash = 0;
@@ -219,6 +224,7 @@ class RecordedCall {
   bool active_;
   int num_words_ = 0;
   uint64_t hash_ = 0;
+  int64_t began_ns_ = 0;
 };
 
 // Copies on the device are operators; to the host they read, and from the host they make inputs.

@@ -97,6 +97,7 @@ inline Listeners listeners{};
 inline std::atomic<bool> recording{false};
 
 constexpr int64_t kLongGraph = 1 << 16; // operators; told each time it doubles
+constexpr uint32_t kTimedEach = 16;
 constexpr size_t kMostTransfers = 1 << 12;
 
 struct KnownOperator {
@@ -224,6 +225,9 @@ class Recorder {
     return true;
   }
 
+  // Time of operators from their arguments to their results: one of `kTimedEach` is timed.
+  std::atomic<int64_t> num_traced{0}, traced_ns{0};
+
   void hold() { mutex_.lock(); }
   void release() { mutex_.unlock(); }
 
@@ -283,6 +287,7 @@ inline void record_transfer(StorageRecord* record, const at::Tensor& tensor, int
     for (int64_t size : tensor.sizes()) sizes += std::to_string(size) + ' ';
     record->shape = recorder().string(sizes);
   }
+  recorder().num_traced.fetch_add(1, std::memory_order_relaxed);
   recorder().add_transfer({1, static_cast<int64_t>(tensor.nbytes()), clock_ns() - began_ns});
 }
 

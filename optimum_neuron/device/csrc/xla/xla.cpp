@@ -3,6 +3,7 @@
 // It has the same cores, and charges the same HBM (`Host::meters`).
 //
 //   hooks.h      torch's generic entry points       attention.h       which attention kernel runs
+//   downcast.h   floats in the precision of bfloat16
 //   recorder.h   the graph between two syncs        recorded_call.h   one operator on it
 #define NEURON_AS_XLA
 #include "../exports.h"
@@ -29,6 +30,11 @@ extern "C" {
 void xla_connect(const neuron::Listeners* listeners) {
   neuron::listeners = *listeners;
   neuron::recording = true;
+}
+
+// 0: no rounding; 1: floats to bfloat16; 2: float64 to float32, float32 to bfloat16.
+void xla_set_downcast(int kind) {
+  neuron::downcast = static_cast<neuron::Downcast>(kind);
 }
 
 // Operators of the graph that goes on.
@@ -86,6 +92,12 @@ int64_t xla_num_created() {
 }
 int64_t xla_num_destroyed() {
   return neuron::num_destroyed;
+}
+
+// Number and estimated time of the operators since the last call.
+void xla_take_traced(int64_t* number, int64_t* took_ns) {
+  *number = neuron::recorder().num_traced.exchange(0);
+  *took_ns = neuron::recorder().traced_ns.exchange(0);
 }
 
 int xla_take_transfer(neuron::Transfer* transfer) {
