@@ -75,7 +75,7 @@ INSIDE = {
         ("encoder_decoder", "multimodal"),
         ("decoder", "diffusion", "encoder"),
         ("base",),
-        ("empty", "rounding", "scenario"),
+        ("empty", "results", "rounding", "scenario"),
     ),
     "sources": (
         ("lora",),

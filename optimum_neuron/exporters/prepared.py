@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact, BoundProgram
 from ..base.core import Choice
@@ -19,8 +19,10 @@ from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
 from ..sources import ModelSource
 from ..weights import BoundWeights, TensorSource
-from .quality import Quality
 from .validation import OutputError
+
+if TYPE_CHECKING:
+    from .quality import Quality
 
 
 class WorkFolder:

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, Seq
 from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
 from ..exporters import Prepared
-from ..kinds.encoder import unflatten
+from ..kinds import unflatten
 from ..kinds.encoder_decoder import EncodedSource, Source
 from ..upstream.cache_argument import CACHE, takes_cache
 from .cache import NeuronCache, own_cache

@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput
 from ..base.core import TensorSpec
 from ..compiler import tensor_spec
 from ..errors import ConfigError, ShapeError, invalid_choice
-from ..kinds.encoder import unflatten
+from ..kinds import unflatten
 from ..runtime import LoadedProgram, State
 from .checks import on_host
 

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from ..engine import Forward
 from ..errors import ShapeError
 from ..exporters import Prepared
-from ..kinds.encoder import unflatten
+from ..kinds import unflatten
 from ..upstream.cache_argument import takes_cache
 from .cache import NeuronCache
 from .checks import HostCallable, checked_mask, refuse_layers

@@ -20,7 +20,7 @@ from ..base.core import Choice
 from ..engine import Forward, Signature
 from ..errors import ConfigError, ShapeError
 from ..exporters import Prepared
-from ..kinds.encoder import unflatten
+from ..kinds import unflatten
 from ..runtime import Copies, load_copies, num_usable
 from ..sources import TASKS
 from .checks import refuse_layers

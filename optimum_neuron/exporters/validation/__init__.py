@@ -1,7 +1,11 @@
 """Compare a compiled model with the reference model in float32: the engine runs scenarios, as users do.
 
-scenarios.py    a name, a call of the engine, a call of the reference     decoder.py, ... make them for each kind
-statistics.py   errors, signal-to-noise ratio, tolerances                 divergence.py   the first module that differs
+A scenario is a name, a call of the engine, and a call of the reference; each kind of model makes its own
+(`kinds/*/scenarios.py`).
+
+scenarios.py    runs them and compares all results
+statistics.py   errors, signal-to-noise ratio, tolerances
+divergence.py   the first module that differs
 """
 
 import lazy_loader

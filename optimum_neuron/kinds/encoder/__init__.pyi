@@ -4,11 +4,5 @@ from .configuration import (
     NeuronEncoderConfig as NeuronEncoderConfig,
     Sizes as Sizes,
 )
-from .entry import (
-    call_options as call_options,
-    flatten as flatten,
-    on_fakes as on_fakes,
-    unflatten as unflatten,
-    with_attentions as with_attentions,
-)
+from .entry import call_options as call_options, on_fakes as on_fakes, with_attentions as with_attentions
 from .scenarios import encoder_scenarios as encoder_scenarios

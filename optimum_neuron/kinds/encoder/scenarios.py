@@ -10,9 +10,10 @@ import torch
 
 from ...engine import BATCH_AXES, Forward, RoleSignature
 from ...runtime import Copies
+from ..results import flatten
 from ..scenario import SEED, Recorder, Results, Scenario
 from .configuration import NeuronEncoderConfig, Sizes
-from .entry import call_options, flatten
+from .entry import call_options
 
 
 def encoder_scenarios(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...engine import EncoderDecoder, Sequences, Signature
-from ..encoder import unflatten
+from ..results import unflatten
 from ..scenario import SEED, Recorder, Results, Scenario
 from .configuration import EncoderDecoderConfig
 from .entry import layer_options

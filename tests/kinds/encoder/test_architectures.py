@@ -20,7 +20,8 @@ import transformers
 from optimum_neuron import modeling
 from optimum_neuron.errors import NeuronError
 from optimum_neuron.exporters.validation import FLOAT32_TOLERANCE, compare
-from optimum_neuron.kinds.encoder import call_options, flatten
+from optimum_neuron.kinds import flatten
+from optimum_neuron.kinds.encoder import call_options
 from optimum_neuron.kinds.encoder.architectures import model_types
 from optimum_neuron.kinds.encoder.scenarios import random_inputs
 from optimum_neuron.sources import COMPARED, SUPPORT_FILE, TASKS, read_support, tasks_of

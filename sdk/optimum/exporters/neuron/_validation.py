@@ -11,7 +11,8 @@ from optimum.exporters.neuron._configs import NeuronDefaultConfig
 from optimum.neuron._log import logger
 
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.kinds.encoder import call_options, flatten
+from optimum_neuron.kinds import flatten
+from optimum_neuron.kinds.encoder import call_options
 from optimum_neuron.tracing import inputs_of
 
 Parts: TypeAlias = Mapping[str, tuple[Any, NeuronDefaultConfig]]
