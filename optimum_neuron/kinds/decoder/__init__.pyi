@@ -1,6 +1,6 @@
+from .entry import Entry as Entry
 from .plan import (
     DecoderKind as DecoderKind,
-    Entry as Entry,
     GeneratingKind as GeneratingKind,
     adaptable as adaptable,
     choice_facts as choice_facts,

@@ -25,6 +25,7 @@ from ...models import Family, RowAdapters
 from ...options.configuration import NeuronConfig
 from ...options.decoder_checks import extend_lengths
 from ..base import MODEL, SHARING
+from .entry import graph_layers, known_kinds
 from .sampling import sampled_outputs, with_tokens
 
 
@@ -56,7 +57,7 @@ class PagedEntry(nn.Module):
         num_slots = table_BM.shape[1] * self.block_size
         with rows:
             results = self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
-        return with_tokens(results, self.max_topk)
+        return results if self.max_topk is None else with_tokens(results, self.max_topk)
 
 
 def require_batching(family: Family, model_type: str, *, speculation: bool) -> None:
@@ -79,11 +80,6 @@ def sharing_facts(family: Family) -> dict[str, Any]:
     names = sorted({tensor.name for state in family.states for tensor in state if tensor.changes})
     reason = f"{', '.join(names)} change with every token, so no prompt can go on within another"
     return {SHARING: Choice(value="off", reason=reason).to_dict()} if names else {}
-
-
-def graph_layers(family: Family) -> dict[str, str]:
-    """Return the layers whose results graphs return too, by the name of the result."""
-    return {name: f"{MODEL}.{path}" for name, path in family.layer_results.items()}
 
 
 def paged_graph_names(config: NeuronConfig) -> set[str]:
@@ -153,12 +149,6 @@ def _inputs(family: Family, role: Role, num_rows: int, num_tokens: int, num_row_
     inputs |= {STATE_ROW: rows} if role in ("prefill", "score") and family.counts_tokens else {}
     inputs |= {"last_index": rows} if role == "prefill" else {}
     return inputs | ({} if family.adapters is None else {ADAPTER_INDEX: rows})
-
-
-def known_kinds(decoder: nn.Module, adapters: RowAdapters | None) -> dict[str, tuple[int, ...]]:
-    """Return the equal layers of a family's decoder as `capture` takes them; adapters may differ by layer."""
-    kinds = getattr(decoder, "kinds", None) if adapters is None else None
-    return {} if kinds is None else {f"{MODEL}.layers": kinds}
 
 
 def _capture(entry: PagedEntry, shorten: bool, **options: Any) -> Captured:

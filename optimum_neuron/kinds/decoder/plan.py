@@ -8,22 +8,19 @@ decode_<n>   one more token of a sequence of up to n
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
 from ...base.core import TensorSpec
-from ...compiler import Captured, Program, Recapture, Role, capture, find_stacks
+from ...compiler import Program, Recapture, Role, find_stacks
 from ...engine import ADAPTER_INDEX, Signature
 from ...errors import ConfigError, ModelError
 from ...models import (
     GENERIC,
     Family,
-    RowAdapters,
     build_decoder,
     quantize_decoder,
     require_equal_layers,
@@ -37,53 +34,11 @@ from ...sources import TASKS, ModelSource, architectures_of
 from ...weights import parse_schemes
 from ..base import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Scenario
-from .paged import (
-    graph_layers,
-    known_kinds,
-    paged_captures,
-    paged_graph_names,
-    paged_problems,
-    require_batching,
-    sharing_facts,
-)
-from .sampling import require_topk, sampled_outputs, with_tokens
+from .entry import Entry, capture_entry, graph_layers
+from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
+from .sampling import require_topk, sampled_outputs
 from .scenarios import DecoderScenarios
 from .signature import KEYS_AND_VALUES, decoder_signature
-
-
-class Entry(nn.Module):
-    """A decoder called the way one graph calls it."""
-
-    def __init__(
-        self,
-        decoder: nn.Module,
-        *,
-        num_slots: int | None,
-        last_only: bool,
-        counts_tokens: bool = False,
-        adapters: RowAdapters | None = None,
-        max_topk: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.model, self.adapters, self.max_topk = decoder, adapters, max_topk
-        self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
-
-    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> Any:
-        """Logits of the last or of all tokens; the last argument is the list of states."""
-        *inputs, states = rest
-        rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if self.adapters is not None:
-            rows = self.adapters.chosen(self.model, inputs.pop(), input_ids_BT.shape[1])
-        options: dict[str, Any] = {"num_new_B": inputs.pop(0)} if self.counts_tokens else {}
-        options["last_index_B"] = inputs.pop() if self.last_only else None
-        options |= self.prompt_options(input_ids_BT, inputs)
-        with rows:
-            results = self.model(input_ids_BT, positions_BT, states, num_slots=self.num_slots, **options)
-        return with_tokens(results, self.max_topk)
-
-    def prompt_options(self, input_ids_BT: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
-        """Keywords that further inputs of prompts become; here there are none."""
-        return {}
 
 
 def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:
@@ -148,7 +103,7 @@ def decoder_captures(
         axis, size = ("num_slots", num_slots) if role == "decode" else ("num_tokens", num_tokens)
         assert size is not None, "a decode graph sees a number of slots"
         return functools.partial(
-            _capture,
+            capture_entry,
             entry_class(
                 family.module,
                 num_slots=num_slots,
@@ -174,12 +129,6 @@ def decoder_captures(
     captures += [entry("decode", 1, bucket, {}) for bucket in config.decode_buckets]
     captures += [entry("extend", length, config.sequence_length, {}) for length in extend_lengths(config)]
     return captures
-
-
-def _capture(entry: Entry, shorten: bool, **options: Any) -> Captured:
-    # Further inputs of a prompt may be added behind some layers.
-    kinds = known_kinds(entry.model, entry.adapters) if type(entry) is Entry else {}
-    return capture(entry, shorten=shorten, kinds=kinds, **options)
 
 
 DecoderConfig = TypeVar("DecoderConfig", bound=NeuronConfig)

@@ -30,10 +30,8 @@ def sampled_outputs(config: NeuronConfig) -> tuple[str, ...]:
     return SAMPLED if config.on_device_sampling else ()
 
 
-def with_tokens(results: Any, max_topk: int | None) -> Any:
-    """Return results of a decode step, the logits first, and with `max_topk` those of `SAMPLED` behind them."""
-    if max_topk is None:
-        return results
+def with_tokens(results: Any, max_topk: int) -> Any:
+    """Return results of a decode step, the logits first, and those of `SAMPLED` behind them."""
     results = results if isinstance(results, tuple) else (results,)
     logits_B1V = results[0].float()
     top = logits_B1V.topk(min(max_topk, logits_B1V.shape[-1]), -1)
