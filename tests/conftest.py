@@ -39,10 +39,10 @@ SLOW = (
     *("tests/exporters/test_export.py", "tests/modeling/test_image_text.py", "tests/modeling/test_leaks.py"),
     *("tests/modeling/test_seq2seq.py", "tests/modeling/test_tiers.py", "tests/device/test_operators.py"),
     *("tests/device/test_distributed.py", "tests/test_light_import.py", "tests/modeling/test_tensor_parallel.py"),
-    *("tests/models/generic/test_states.py", "tests/models/test_coverage.py"),
-    *("tests/modeling/diffusion/test_pipelines.py", "tests/simulator/test_diffusion.py"),
+    *("tests/modeling/diffusion/test_pipelines.py", "tests/simulator/test_diffusion.py", "tests/xla/"),
+    *("tests/kinds/diffusion/test_slicing.py", "tests/checkpoints/test_real.py", "tests/tracing/test_exit.py"),
 )
-"""Files of a minute and more: last, they would keep one worker while the other has none left."""
+"""Long files: last, they would keep one worker while the other has none left."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
