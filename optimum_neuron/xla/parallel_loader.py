@@ -1,6 +1,6 @@
 """Loaders that bring batches to a device and end a step with each: `pl.MpDeviceLoader`.
 
-    loader = MpDeviceLoader(DataLoader(dataset, batch_size=8), "xla")
+    loader = MpDeviceLoader(data_loader, "xla")
     for inputs, labels in loader:  # a graph ends before each batch, and once more after the last
         ...
 

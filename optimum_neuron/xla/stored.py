@@ -1,6 +1,6 @@
 """A compiled graph in a NEFF of the compile cache: its operators as text, and its work for simulated times.
 
-write(path, compiled, hash="...", target=target)
+write(path, module, work, name="graph 1", target=target)
 work = read_work(path)
 """
 

@@ -131,7 +131,10 @@ def problems(code: str, module: Any) -> Iterator[str]:
         for attribute in attributes if function is not None else ():
             function = getattr(function, attribute, None)
         if callable(function) and not inspect.isbuiltin(function):
-            parameters = inspect.signature(function).parameters
+            try:
+                parameters = inspect.signature(function).parameters
+            except ValueError:  # a class that is made as str is
+                continue
             if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
                 yield from (f"{name} takes no {word.arg}" for word in node.keywords if word.arg not in parameters)
 
