@@ -12,7 +12,7 @@ from ..base import env
 from ..base.core import Choice
 from ..compiler import Compiled, compile_graphs, parse_flags, write_program
 from ..compiler.cache import CompileCache
-from ..compiler.rules import Report, base_name, host_ops
+from ..compiler.rules import Report, base_name, host_ops, neuroncore_v1
 from ..errors import ConfigError, nearest
 from ..hardware import Target, taking_e4m3fn
 from ..kinds import Plan, kind_of
@@ -74,7 +74,8 @@ def compile_source(
         num_stages=plan.num_stages,
         on_done=on_done,
     )
-    _require_matched(config.allow_host_ops, compiled.reports)
+    implied = host_ops(neuroncore_v1.LOOKUPS) if target.core.generation == 1 else ()
+    _require_matched([name for name in config.allow_host_ops if name not in implied], compiled.reports)
     return Built(compiled=compiled, plan=plan)
 
 

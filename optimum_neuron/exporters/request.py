@@ -16,6 +16,7 @@ from ..base import env
 from ..base.core import Choice, TorchDtype
 from ..base.upstream_rules import without_foreign
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
+from ..compiler.rules import neuroncore_v1
 from ..errors import ModelError
 from ..hardware import (
     Target,
@@ -43,6 +44,9 @@ from ..sources import (
     require_cache_scales,
 )
 from .peer_options import translate
+
+ENCODER = "encoder"
+"""Kind of the models that Inf1 runs: it keeps no state on the device, and has no program of several roles."""
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
@@ -72,7 +76,9 @@ def neuron_config(
     kind = kind_of(task, source.config.model_type)
     kind.require_task(source, task)
     target = resolve_target(options.get("instance_type"))
-    require_compilable(target.value)
+    of_inf1 = target.value.name == "inf1" and kind.name == ENCODER
+    if not of_inf1:
+        require_compilable(target.value)
     require_default_lnc(target.value.chip)
     instance = resolve_instance(options.pop("instance_type", None)).value
     fields = kind.plain({name: value for name, value in options.items() if value is not None})
@@ -83,6 +89,8 @@ def neuron_config(
         fields |= published_cache(source.config, chosen=fields.get("kv_cache_dtype"))
         if fields.get("kv_cache_dtype") == STATIC:
             require_cache_scales(source)
+    if of_inf1:
+        fields = _inf1_options() | fields
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
@@ -92,6 +100,11 @@ def neuron_config(
         require_dtype(target.value, config.auto_cast_type)
     resolved = kind.resolve(source, config, trust_remote_code=trust_remote_code)
     return with_origin(resolved, source.name, source.revision), target
+
+
+def _inf1_options() -> dict[str, Any]:
+    """Return what neuron-cc does unless told otherwise: round all of float32, and leave lookups to the CPU."""
+    return {"torch_dtype": "float32", "auto_cast": "all", "allow_host_ops": neuroncore_v1.LOOKUPS}
 
 
 def _published_quantization(source: ModelSource, names: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Compile targets: the instance families, and the features of each.
 
-A target is the compile target of an artifact: "inf2", "trn1", "trn1n", "trn2", "trn3"; "inf1" is known but cannot be
-compiled for. Whether a full model fits or runs is decided elsewhere.
+A target is the compile target of an artifact: "inf2", "trn1", "trn1n", "trn2", "trn3"; "inf1" takes only
+encoders and traced models. Whether a full model fits or runs is decided elsewhere.
 
     >>> from optimum_neuron.hardware import TARGETS
     >>> TARGETS["trn2"].auto_cast_types
@@ -53,7 +53,7 @@ class Target:
     asked_for: frozenset[str] = frozenset()
     """Operators that a user asks for although the target leaves them to the CPU, such as "aten::embedding"."""
     not_compilable_because: str | None = None
-    """Why nothing can be compiled for it; None where it can."""
+    """Why it is not a target of every compile; None where it is."""
 
     @property
     def core(self) -> CoreSpec:
@@ -112,9 +112,7 @@ class Target:
         return canonical_dtype(name) in self.core.dtypes
 
 
-_INF1_REASON = (
-    "its compiler is another one (neuron-cc, archived by AWS), and NeuronCore-v1 runs no artifacts of later generations"
-)
+_INF1_REASON = "NeuronCore-v1 runs exported encoders, and what torch.neuron.trace makes of other models"
 
 
 def _target(family: str, instances: Iterable[InstanceSpec]) -> Target:

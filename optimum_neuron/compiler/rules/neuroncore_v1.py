@@ -50,6 +50,8 @@ LIMITED = tuple(f"aten::{name}" for name in _LIMITED.split())
 """Operators with a condition."""
 COMPILABLE = ("aten::embedding",)
 """Operators that the compiler takes although the list leaves them out."""
+LOOKUPS = (*COMPILABLE, "aten::cumsum", "aten::gather", "aten::index")
+"""What encoders do before their layers, on tokens and positions; exports leave it to the CPU."""
 
 NORMS = (None, 1, 2, math.inf, -math.inf, "fro")
 """Orders of a norm that the core computes."""

@@ -125,7 +125,7 @@ def trace(
         ConfigError: an argument cannot be used.
 
     Example:
-        ```python
+        ```python no-run
         import torch
         from optimum_neuron.tracing import inf1
 
