@@ -21,6 +21,7 @@ NAMES: Names = {
     "neuronxcc": {},
     "neuronxcc.nki": {
         **_older("", "baremetal", "benchmark", "jit", "profile", "simulate_kernel", "trace"),
+        **_older(".typing", "tensor"),
         **{name: f"neuronxcc.nki.{name}:" for name in _MODULES},
     },
     **{f"neuronxcc.nki.{name}": f"{_OLDER}.{name}" for name in _MODULES},

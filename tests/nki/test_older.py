@@ -279,3 +279,17 @@ def test_matrices_of_many_rows_are_transposed_and_arguments_may_be_missing():
     x = normal(300, 64)
     np.testing.assert_array_equal(kernel(x), x.T)
     np.testing.assert_array_equal(kernel(x, normal(1, 1)), 2 * x.T)
+
+
+def test_dimensions_between_others_are_reduced():
+    """Average pooling: windows are two dimensions of an access pattern."""
+
+    @jit(additional_compile_opt="--disable-checks")
+    def kernel(x):
+        out = output((4, 3, 2))
+        i0, i1, i2, i3, i4 = nl.mgrid[0:4, 0:3, 0:2, 0:2, 0:2]
+        nl.store(out, nl.sum(nl.load(x)[i0, 2 * i1 + i2, 2 * i3 + i4], axis=[2, 4]) / 4)
+        return out
+
+    x = normal(4, 6, 4)
+    np.testing.assert_allclose(kernel(x), F.avg_pool2d(torch.from_numpy(x), 2).numpy(), rtol=1e-5, atol=1e-6)

@@ -119,7 +119,7 @@ class RangeSelect(Instruction):
     reduce_res: NkiTensor | None = None
     reduce_op: Operator = OPERATORS["maximum"]
     range_start: int = 0
-    on_false_value: float = ...
+    on_false_value: Any = ...
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)

@@ -106,17 +106,21 @@ def ds(start: Any, size: int) -> DynamicSlice:
 
 def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
     axes = tuple(sorted(dim % x.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
-    if 0 in axes or axes != tuple(range(x.ndim - len(axes), x.ndim)):
+    if 0 in axes:
         refuse(
-            f"A reduction of a tile of shape {x.shape} over {axes}: only the last dimensions, and not partitions.",
+            f"A reduction of a tile of shape {x.shape} over {axes}, of which 0 are the partitions.",
             hint="Transpose the tile, or multiply by ones with nisa.nc_matmul.",
             rule="axis",
             axis=axes,
         )
-    kept = x.shape[: x.ndim - len(axes)]
-    shape = (*kept, *(1,) * len(axes)) if keepdims or len(kept) == 1 else kept
-    result = ndarray(shape if keepdims or len(kept) > 1 else (*kept, 1), x.dtype if dtype is None else dtype)
-    ins.tensor_reduce(result, OPERATORS[op], x, axes)
+    others = [dim for dim in range(x.ndim) if dim not in axes]
+    kept = tuple(x.shape[dim] for dim in others)
+    shape = tuple(1 if dim in axes else size for dim, size in enumerate(x.shape))
+    sizes = shape if keepdims else kept if len(kept) > 1 else (*kept, 1)
+    result = ndarray(sizes, x.dtype if dtype is None else dtype)
+    order = (*others, *axes)  # an access pattern reads dimensions in any order
+    last = tuple(range(len(others), x.ndim))
+    ins.tensor_reduce(result, OPERATORS[op], x if order == tuple(range(x.ndim)) else x.permute(order), last)
     return result
 
 

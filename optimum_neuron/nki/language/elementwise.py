@@ -66,7 +66,8 @@ def _unary(operator: Operator, x: NkiTensor, dtype: Any) -> NkiTensor:
 
 def promoted(*values: Any) -> str:
     """Return the dtype that holds the elements of all tiles among values."""
-    return functools.reduce(dtypes.promoted, (value.dtype for value in values if isinstance(value, NkiTensor)))
+    names: list[str] = [value.dtype for value in values if isinstance(value, NkiTensor)]
+    return functools.reduce(dtypes.promoted, names)
 
 
 def _binary(operator: Operator, x: Any, y: Any, dtype: Any) -> NkiTensor:

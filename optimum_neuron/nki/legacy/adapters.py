@@ -88,7 +88,8 @@ _WITHOUT_OPTIONS = frozenset({"sequence_bounds"})
 
 def signature_of(parameters: str, *, takes_options: bool) -> inspect.Signature:
     """Return a signature that is written as names and defaults; those after * are given by name."""
-    kind, found = inspect.Parameter.POSITIONAL_OR_KEYWORD, []
+    found: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for word in parameters.split():
         name, _, default = word.partition("=")
         if name == "*":

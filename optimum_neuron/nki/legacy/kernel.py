@@ -14,7 +14,7 @@ from .tiles import older
 DEFAULT_PLATFORM = "trn2"
 """Target without an argument or environment variable: the newest that the older API was made for."""
 MODES = ("auto", "jax", "torchxla", "torch", "trace", "simulation")
-_NOT_NEEDED = {"kernel_return", "show_compiler_tb", "debug_kernel"}
+_NOT_NEEDED = {"additional_compile_opt", "kernel_return", "show_compiler_tb", "debug_kernel"}
 """Options that say how the vendor's compiler reports and returns: kernels return here what they return."""
 
 
