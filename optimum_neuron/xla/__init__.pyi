@@ -1,5 +1,6 @@
 from . import (
     closures as closures,
+    collective_functions as collective_functions,
     collectives as collectives,
     compiling as compiling,
     device as device,
@@ -19,6 +20,7 @@ from . import (
     serialization as serialization,
     spawning as spawning,
     syncfree as syncfree,
+    training_log as training_log,
     utilities as utilities,
     zero as zero,
 )

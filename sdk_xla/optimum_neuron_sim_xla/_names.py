@@ -145,6 +145,7 @@ NAMES: Names = {
         **_here("REDUCE_AND", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_MUL", "REDUCE_OR", "REDUCE_SUM"),
         **_here("get_local_ordinal", "get_ordinal", "mark_step", "xla_device", "xrt_world_size"),
         **_of("closures", "add_step_closure", _run_step_closures="run_step_closures"),
+        **_of("gradients", _fetch_gradients="gradients_of"),
         **_of("internals", "unlazy"),
         **_of("mixed", "optimization_barrier_"),
         **_of("nested", "ToXlaTensorArena", "check_view_sharing", "is_xla_tensor", "send_cpu_data_to_device"),
@@ -168,6 +169,7 @@ NAMES: Names = {
     },
     "torch_xla.debug": {},
     "torch_xla.debug.metrics": _METRICS,
+    "torch_xla.debug.metrics_compare_utils": _of("training_log", "parse_metrics_report"),
     "torch_xla.debug.profiler": _of(
         "profiler",
         *("StepTrace", "Trace", "start_server", "start_trace", "stop_trace", "trace", "trace_detached", "trace_me"),
@@ -205,6 +207,12 @@ NAMES: Names = {
             runtime_device_attributes="device_attributes",
         ),
     },
+    "torch_xla.test": {},
+    "torch_xla.test.test_utils": _of(
+        "training_log",
+        *("close_summary_writer", "get_summary_writer", "mp_test", "now", "print_test_update"),
+        *("print_training_update", "write_to_summary"),
+    ),
     "torch_xla.utils": {},
     "torch_xla.utils.checkpoint": _of("mixed", "checkpoint"),
     "torch_xla.utils.serialization": _of(

@@ -1,0 +1,167 @@
+"""What training scripts print and write for TensorBoard, with `torch_xla.test.test_utils`.
+
+>>> print_test_update("xla:0", 98.5, epoch=2)  # doctest: +ELLIPSIS
+| Test Device=xla:0/0 Epoch=2 Accuracy=98.50 Time=...
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from . import metrics
+from .ordinals import global_ordinal
+
+_SECTION = re.compile(r"^(Metric|Counter): (\S+)\n((?:  .*\n)*)", re.MULTILINE)
+_PARTS = re.compile(r"([\d.]+)([A-Za-z]*)")
+_UNITS = {
+    **{"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6},
+    **{name: 1024.0**power for power, name in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))},
+}
+
+
+def now(format: str = "%H:%M:%S") -> str:
+    """Return the time as text."""
+    return datetime.now().strftime(format)
+
+
+def print_training_update(
+    device: Any,
+    step: int,
+    loss: float,
+    rate: float,
+    global_rate: float,
+    epoch: int | None = None,
+    summary_writer: Any = None,
+) -> None:
+    """Print the state of a training.
+
+    Args:
+        device: where it runs.
+        step: number of the step.
+        loss: its loss.
+        rate: samples a second now.
+        global_rate: samples a second since the start.
+        epoch: number of the epoch.
+        summary_writer: TensorBoard's, which gets the rates too.
+    """
+    losses = {"Step": step, "Loss": f"{loss:.5f}", "Rate": f"{rate:.2f}", "GlobalRate": f"{global_rate:.2f}"}
+    _print("Training", {"Device": _place(device), "Epoch": epoch, **losses})
+    write_to_summary(summary_writer, dict_to_write={"examples/sec": rate, "average_examples/sec": global_rate})
+
+
+def print_test_update(device: Any, accuracy: float | None, epoch: int | None = None, step: int | None = None) -> None:
+    """Print the accuracy of a test.
+
+    Args:
+        device: where it runs.
+        accuracy: in percent.
+        epoch: number of the epoch.
+        step: number of the step.
+    """
+    shown = None if accuracy is None else f"{accuracy:.2f}"
+    _print("Test", {"Device": _place(device), "Step": step, "Epoch": epoch, "Accuracy": shown})
+
+
+def _place(device: Any) -> str:
+    return f"{device}/{global_ordinal()}"
+
+
+def _print(kind: str, values: Mapping[str, Any]) -> None:
+    words = [f"{name}={value}" for name, value in values.items() if value is not None]
+    print("|", kind, *words, f"Time={now()}", flush=True)
+
+
+def get_summary_writer(logdir: str | None) -> Any:
+    """Return a writer of TensorBoard files, or None without a folder.
+
+    Args:
+        logdir: the folder.
+    """
+    if not logdir:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(logdir)
+    write_to_summary(writer, 0, {"TensorboardStartTimestamp": time.time()})
+    return writer
+
+
+def write_to_summary(
+    summary_writer: Any,
+    global_step: int | None = None,
+    dict_to_write: Mapping[str, float] = {},  # noqa: B006  (never written)
+    write_xla_metrics: bool = False,
+) -> None:
+    """Write numbers to TensorBoard files.
+
+    Args:
+        summary_writer: of `get_summary_writer`; None: nothing is written.
+        global_step: number of the step.
+        dict_to_write: the numbers.
+        write_xla_metrics: write counters and metrics of the device too.
+    """
+    if summary_writer is None:
+        return
+    numbers = dict(dict_to_write)
+    if write_xla_metrics:
+        found = parse_metrics_report(metrics.metrics_report())
+        host = sum(value for name, value in found.items() if name.startswith(metrics.HOST_PREFIX))
+        numbers |= found | {"aten_ops_sum": host}
+    for name, value in numbers.items():
+        summary_writer.add_scalar(name, value, global_step)
+
+
+def close_summary_writer(summary_writer: Any) -> None:
+    """Write what is left, and close the files."""
+    if summary_writer is not None:
+        summary_writer.flush()
+        summary_writer.close()
+
+
+def parse_metrics_report(report: str, dehumanize: bool = True) -> dict[str, Any]:
+    """Return the values of a report by name; those of metrics by "<name>__<field>".
+
+    Args:
+        report: of `metrics_report`.
+        dehumanize: convert times to seconds and sizes to bytes; False keeps their text.
+    """
+    values: dict[str, Any] = {}
+    for kind, name, body in _SECTION.findall(report):
+        fields = dict(line.strip().split(": ", 1) for line in body.splitlines())
+        if kind == "Counter":
+            values[name] = int(fields["Value"])
+            continue
+        values[f"{name}__TotalSamples"] = int(fields["TotalSamples"])
+        values[f"{name}__Accumulator"] = _number(fields["Accumulator"]) if dehumanize else fields["Accumulator"]
+        for part in fields["Percentiles"].split("; "):
+            percent, text = part.split("%=")
+            values[f"{name}__Percentile_{percent}"] = _number(text) if dehumanize else text
+    return values
+
+
+def _number(text: str) -> float:
+    return sum(float(value) * _UNITS.get(unit, 1.0) for value, unit in _PARTS.findall(text))
+
+
+def mp_test(func: Callable[..., Any]) -> Callable[..., int | None]:
+    """Let a test method run in a process of its own.
+
+    Args:
+        func: the method.
+    """
+
+    @functools.wraps(func)
+    def call(*args: Any, **kwargs: Any) -> int | None:
+        process = multiprocessing.Process(target=func, args=args, kwargs=kwargs)
+        process.start()
+        process.join()
+        args[0].assertEqual(process.exitcode, 0)
+        return process.exitcode
+
+    return call
