@@ -38,10 +38,6 @@ NAMES = (
         target="torch.utils._python_dispatch._disable_current_modes",
         why="Constants are computed with data while a graph is captured without.",
     ),
-    Name(
-        target="torch._C._profiler._ExperimentalConfig",
-        why="A profile that another process asks for records all threads.",
-    ),
     Name(target="torch.utils._pytree.tree_flatten", why=_NESTED),
     Name(target="torch.utils._pytree.tree_leaves", why=_NESTED),
     Name(target="torch.utils._pytree.tree_map", why=_NESTED),
@@ -141,7 +137,7 @@ NAMES = (
     ),
     Name(
         target="torch._C._profiler._ExperimentalConfig",
-        why="`torch_neuronx.profiling.NeuronConfig` is passed as `experimental_config`.",
+        why="`torch_neuronx.profiling.NeuronConfig` is passed as `experimental_config`; profiles record all threads.",
     ),
     Name(
         target="torch._C._DisableAutocast",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +10,6 @@ from . import graphs
 from .selection import device
 
 _ir_debug = False
-_execution = contextlib.ExitStack()
 
 
 def sync_multi(
@@ -58,12 +56,6 @@ def tensors_from_aten(
 ) -> list[torch.Tensor]:
     """Return tensors on the devices that are given for each."""
     return [tensor.to(place) for tensor, place in zip(tensors, devices, strict=True)]
-
-
-def set_allow_execution(allowed: bool) -> None:
-    """Allow or refuse to read values on the host, until the next call."""
-    _execution.close()
-    _execution.enter_context(graphs.allow_execution(allowed))
 
 
 def ir_debug() -> bool:

@@ -114,11 +114,11 @@ def start_trace(log_dir: str | os.PathLike[str]) -> None:
     with _lock:
         if _recording is not None:
             raise RuntimeError("A profile is being recorded already. Call stop_trace first.")
-        from ..upstream.torch import _ExperimentalConfig
+        from ..upstream.torch import ExperimentalConfig
 
         profile = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
-            experimental_config=_ExperimentalConfig(profile_all_threads=True),
+            experimental_config=ExperimentalConfig(profile_all_threads=True),
         )
         profile.start()
         _recording = profile, Path(log_dir)

@@ -47,6 +47,22 @@ def set_device(device: Device) -> None:
     _library.functions().neuron_set_device(_index(device))
 
 
+class device:  # noqa: N801  (torch's name)
+    """Make a device current for a block; None or a negative index changes nothing."""
+
+    def __init__(self, device: Device) -> None:
+        self.idx = -1 if device is None else device if isinstance(device, int) and device < 0 else _index(device)
+        """Index of the device."""
+
+    def __enter__(self) -> None:
+        self._before = current_device()
+        if self.idx >= 0:
+            set_device(self.idx)
+
+    def __exit__(self, *error: object) -> None:
+        set_device(self._before)
+
+
 def synchronize(device: Device = None) -> None:
     """Return at once: work is done when a call returns."""
     _index(device)

@@ -23,7 +23,8 @@ def _missing(alternative: str, *names: str) -> dict[str, str]:
 
 
 _PROCESSES = "Start one process for each core with `torchrun --nproc_per_node=N`: a tensor is on one device."
-_HLO = "Graphs are not HLO here. Call `torch_xla._XLAC._get_xla_tensors_text`, or export with `torch.export`."
+_HLO = "Graphs are not HLO here. Call `torch.neuron.compile_report()`, or export with `torch.export`."
+_EAGER = "Operators run one by one on the device `neuron`: use `torch.device('neuron')`."
 
 _SYNC = _of("graphs", "sync")
 _SEED = _of("random_state", "manual_seed")
@@ -70,6 +71,8 @@ _FSDP = _missing(
     *("always_wrap_policy", "lambda_auto_wrap_policy", "recursive_wrap"),
 )
 
+_EAGER_MODE = {**_of("selection", "is_eager_mode"), **_missing(_EAGER, "eager_mode", "eager_mode_context")}
+
 NAMES: Names = {
     "torch_xla": {
         ON_IMPORT: "optimum_neuron_sim_xla._values:begin",
@@ -84,7 +87,6 @@ NAMES: Names = {
         **_of(
             "internals",
             _get_ir_debug="ir_debug",
-            _set_allow_execution="set_allow_execution",
             _set_ir_debug="set_ir_debug",
             _xla_get_cpu_tensors="cpu_tensors",
             _xla_get_default_device="default_device",
@@ -95,7 +97,7 @@ NAMES: Names = {
             _xla_tensors_from_aten="tensors_from_aten",
             _xla_warm_up_cache="warm_up_cache",
         ),
-        **_of("graphs", _get_allow_execution="execution_allowed"),
+        **_of("graphs", _get_allow_execution="execution_allowed", _set_allow_execution="set_execution_allowed"),
         **_of("mixed", _xla_optimization_barrier_="optimization_barrier_"),
         **_of("random_state", _xla_get_rng_seed="get_rng_state", _xla_set_rng_seed="set_rng_state"),
         **_of(
@@ -119,7 +121,7 @@ NAMES: Names = {
             _xla_metric_names="metric_names",
             _xla_metrics_report="metrics_report",
         ),
-        **_missing(_HLO, "_get_xla_tensors_hlo"),
+        **_missing(_HLO, "_get_xla_tensor_debug_info", "_get_xla_tensors_hlo", "_get_xla_tensors_text"),
     },
     "torch_xla.amp": {
         **_of("mixed", "GradScaler", "autocast"),
@@ -192,8 +194,8 @@ NAMES: Names = {
     },
     "torch_xla.distributed.xla_multiprocessing": _of("spawning", "MpModelWrapper", "MpSerialExecutor", "spawn"),
     "torch_xla.distributed.zero_redundancy_optimizer": _of("zero", "ZeroRedundancyOptimizer"),
-    "torch_xla.experimental": _of("eager", "eager_mode", "eager_mode_context", "is_eager_mode"),
-    "torch_xla.experimental.eager": _of("eager", "eager_mode", "eager_mode_context", "is_eager_mode"),
+    "torch_xla.experimental": _EAGER_MODE,
+    "torch_xla.experimental.eager": _EAGER_MODE,
     # Imported for its side effect, the store of `init_method="xla://"`.
     "torch_xla.experimental.pjrt_backend": {ON_IMPORT: f"{_XLA}.process_groups:register"},
     "torch_xla.experimental.spmd_fully_sharded_data_parallel": _missing(_PROCESSES, "SpmdFullyShardedDataParallel"),
@@ -206,6 +208,7 @@ NAMES: Names = {
             global_runtime_device_attributes="all_device_attributes",
             runtime_device_attributes="device_attributes",
         ),
+        **_of("graphs", get_num_cached_compilation_graph="num_cached"),
     },
     "torch_xla.test": {},
     "torch_xla.test.test_utils": _of(

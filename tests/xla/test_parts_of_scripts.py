@@ -114,14 +114,12 @@ def test_loader_raises_what_reading_raises_and_stops_when_it_is_left():
     assert excinfo.value.details == {"argument": "loader_prefetch_size", "value": 0}
 
 
-def test_checkpoints_have_tensors_of_the_cpu_and_one_file_each(tmp_path):
+def test_checkpoints_have_tensors_of_the_cpu(tmp_path):
     data = {"weights": [torch.ones(2, device="xla"), torch.zeros(1)], "epoch": 3}
     serialization.save(data, tmp_path / "whole.pt")
-    serialization.save_tensors(data, tmp_path / "parts.pt")
-    assert [path.name for path in (tmp_path / "parts.pt.tensors").iterdir()] == ["tensor_0.pt"]
-    for loaded in (torch.load(tmp_path / "whole.pt"), serialization.load_tensors(tmp_path / "parts.pt")):
-        assert loaded["epoch"] == 3 and [tensor.tolist() for tensor in loaded["weights"]] == [[1.0, 1.0], [0.0]]
-        assert {tensor.device.type for tensor in loaded["weights"]} == {"cpu"}
+    loaded = torch.load(tmp_path / "whole.pt")
+    assert loaded["epoch"] == 3 and [tensor.tolist() for tensor in loaded["weights"]] == [[1.0, 1.0], [0.0]]
+    assert {tensor.device.type for tensor in loaded["weights"]} == {"cpu"}
     torch.save({"object": Batch(torch.ones(1))}, tmp_path / "object.pt")
     with pytest.raises(ArtifactError) as excinfo:
         serialization.load_tensors(tmp_path / "object.pt")
