@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -61,13 +62,42 @@ def spawn(
     count = env.num_spawned()
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
     shared["MASTER_PORT"] = str(_free_port())
-    return torch.multiprocessing.start_processes(
-        _run, (fn, args, shared), nprocs=count, join=join, daemon=daemon, start_method=start_method
+    started: list[Any] = []
+    for rank in range(count):
+        variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        # A process reads them when it imports the script, before it calls the function.
+        with _environment(variables):
+            started.append(
+                torch.multiprocessing.start_processes(
+                    _run, (fn, rank, args, variables), join=False, daemon=daemon, start_method=start_method
+                )
+            )
+    processes = torch.multiprocessing.ProcessContext(
+        [process for one in started for process in one.processes], [file for one in started for file in one.error_files]
     )
+    if not join:
+        return processes
+    while not processes.join():
+        pass
+    return None
 
 
-def _run(rank: int, fn: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, str]) -> None:
-    os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _run(index: int, fn: Callable[..., Any], rank: int, args: tuple[Any, ...], variables: dict[str, str]) -> None:
+    os.environ.update(variables)
     fn(rank, *args)
 
 

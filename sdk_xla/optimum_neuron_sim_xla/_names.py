@@ -52,7 +52,9 @@ _COLLECTIVES = {
         *("collective_permute", "recv", "reduce_scatter", "reduce_scatter_bucketized", "send"),
     ),
     **_of(
-        "gradients", "all_reduce_bucketized_gradients", "broadcast_master_param", "optimizer_step", "reduce_gradients"
+        "gradients",
+        *("all_reduce_bucketized_gradients", "broadcast_master_param", "optimizer_step", "reduce_gradients"),
+        _fetch_gradients="gradients_of",
     ),
     **_of("rendezvous", "do_on_ordinals", "mesh_reduce", "rendezvous", "xla_rendezvous"),
 }
