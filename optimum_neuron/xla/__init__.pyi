@@ -4,6 +4,7 @@ from . import (
     collectives as collectives,
     compiling as compiling,
     device as device,
+    dynamo as dynamo,
     gradients as gradients,
     graphs as graphs,
     internals as internals,

@@ -136,6 +136,7 @@ NAMES: Names = {
     "torch_xla.amp.syncfree.adamw": {"AdamW": _SYNCFREE["AdamW"]},
     "torch_xla.amp.syncfree.sgd": {"SGD": _SYNCFREE["SGD"]},
     "torch_xla.core": {},
+    "torch_xla.core.dynamo_bridge": _of("dynamo", "extract_compiled_graph"),
     "torch_xla.core.functions": {
         **_of("collective_functions", "SyncBatchNorm", "all_gather", "all_reduce"),
         **_missing("Call `torch.matmul` and `xm.all_reduce`.", "distributed_mm"),
