@@ -1,6 +1,6 @@
 """`torch.compile(backend="openxla")`: torch's own backend asks `torch_xla.core.dynamo_bridge` for a graph that runs.
 
-    compiled = torch.compile(model, backend="openxla")
+compiled = torch.compile(model, backend="openxla")
 """
 
 from __future__ import annotations

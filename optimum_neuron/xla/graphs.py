@@ -28,7 +28,7 @@ from ..upstream.torch import register_device_module
 from . import closures, library, metrics, report, torch_module
 from .compiled import CompiledGraph, compile_recorded
 from .places import PLACES
-from .tape import Closed
+from .tape import Closed, Operand, read_tape
 
 MODEL = "XLA steps"
 """Name of the graphs of a device, where models are named."""
@@ -206,6 +206,18 @@ def _grew(num_operators: int) -> int:
     """A graph has become long; C++ calls it each time that it has twice as many operators."""
     report.REPORT.warn_of_growth(num_operators)
     return 0
+
+
+def discard() -> list[str]:
+    """Drop what was recorded since the last graph, and return its operators: an error has made it worthless."""
+    with _lock:
+        closed = Closed()
+        functions = library.functions()
+        functions.xla_close(ctypes.byref(closed))
+        operations = read_tape(functions, closed.num_words)
+    return [
+        f"{one.name}{[list(value.size) for value in one.results if isinstance(value, Operand)]}" for one in operations
+    ]
 
 
 def num_cached() -> int:

@@ -32,7 +32,6 @@ from .ordinals import global_ordinal, world_size
 TIMEOUT = timedelta(minutes=30)
 """How long members wait for one that does not come, as torch's process groups do."""
 
-Names = Callable[[], Sequence[str]]
 _ENDED = "ended"
 _SHOWN = 4
 
@@ -54,21 +53,13 @@ class Link:
         with _said_clearly(members, "connect"):
             self.gloo = dist.ProcessGroupGloo(self._store, self.index, len(members), timeout=TIMEOUT)
 
-    def run(
-        self,
-        call: str,
-        exchange: Callable[[Any], Any],
-        *,
-        tensors: Sequence[torch.Tensor] = (),
-        names: Names | None = None,
-    ) -> None:
+    def run(self, call: str, exchange: Callable[[Any], Any], *, tensors: Sequence[torch.Tensor] = ()) -> None:
         """Exchange data, if all members are about to do the same.
 
         Args:
             call: what this rank does.
             exchange: takes the backend, and returns work to wait for.
             tensors: arguments; their shapes and dtypes are to be the same.
-            names: returns the operators before this call, to tell where ranks first differ.
 
         Raises:
             CollectiveError: a rank does something else, or has ended.
@@ -76,7 +67,7 @@ class Link:
         with _said_clearly(self.members, call):
             said = [call, *(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors)]
             if len(self.members) > 1 and not self._agrees("\n".join(said)):
-                self._dispute(said, list(names()) if names else [])
+                self._dispute(said)
             exchange(self.gloo).wait()
 
     def _agrees(self, said: str) -> bool:
@@ -87,8 +78,11 @@ class Link:
         self.gloo.allreduce([both], options).wait()
         return int(both[0]) == -int(both[1])
 
-    def _dispute(self, said: list[str], operators: list[str]) -> NoReturn:
-        """Raise the error in which all members say what they do."""
+    def _dispute(self, said: list[str]) -> NoReturn:
+        """Raise the error in which all members say what they do, and which operators led to it."""
+        from . import device, graphs
+
+        operators = graphs.discard() if device.is_enabled() else []
         self._num_disputes += 1
         key, own = f"dispute {self._num_disputes}", f"{global_ordinal()}"
         self._store.set(f"{key}/{own}", json.dumps([said, operators]))

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from optimum_neuron.errors import CollectiveError, ConfigError
-from optimum_neuron.xla import collectives as xm, device, gradients as training, process_groups, rendezvous
+from optimum_neuron.xla import collectives as xm, device, gradients as training, graphs, process_groups, rendezvous
 from optimum_neuron.xla.nested import to_cpu
 from optimum_neuron.xla.ordinals import global_ordinal, world_size
 from optimum_neuron.xla.zero import ZeroRedundancyOptimizer
@@ -250,6 +250,11 @@ def differing(rank: int, everyone: range) -> None:
     with pytest.raises(CollectiveError) as error:
         xm.all_gather(values(rank, 2)) if rank else xm.all_reduce("sum", values(rank, 2))
     assert error.value.details["calls"] == {0: "all_reduce(sum) of float32[2]", 1: "all_gather(dim=0) of float32[2]"}
+    graphs.sync()
+    with pytest.raises(CollectiveError) as error:
+        x = torch.ones(3, device="xla") + 2
+        xm.all_reduce("sum", x.tanh() if rank == 0 else x.sigmoid()[:2])
+    assert "aten::tanh [3] on rank 0, aten::sigmoid [3] on rank 1" in str(error.value), error.value
     with pytest.raises(CollectiveError):
         rendezvous.rendezvous(f"meeting {rank}")
     same(xm.all_reduce("max", torch.tensor(rank, device="xla")), torch.tensor(1))
