@@ -215,9 +215,8 @@ def discard() -> list[str]:
         functions = library.functions()
         functions.xla_close(ctypes.byref(closed))
         operations = read_tape(functions, closed.num_words)
-    return [
-        f"{one.name}{[list(value.size) for value in one.results if isinstance(value, Operand)]}" for one in operations
-    ]
+    shapes = [[str(list(value.size)) for value in one.results if isinstance(value, Operand)] for one in operations]
+    return [" ".join([one.name, *sizes]) for one, sizes in zip(operations, shapes, strict=True)]
 
 
 def num_cached() -> int:

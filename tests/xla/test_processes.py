@@ -27,4 +27,4 @@ def results(enabled: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes(results: dict[str, str], case: str) -> None:
-    assert results[case] == "ok"
+    assert results[case] == "ok", results[case]
