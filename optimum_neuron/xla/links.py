@@ -89,10 +89,11 @@ class Link:
         answers = {rank: json.loads(self._store.get(f"{key}/{rank}")) for rank in self.members}
         calls = {rank: _call_in_words(*said) for rank, (said, _) in answers.items()}
         parts = [f"rank {rank} calls {text}" for rank, text in calls.items()]
-        parts += _first_difference("tensor", {rank: said[1:] for rank, (said, _) in answers.items()})
-        parts += _first_difference("operator of the graph", {rank: names for rank, (_, names) in answers.items()})
+        differing = _first_difference("tensor", {rank: said[1:] for rank, (said, _) in answers.items()})
+        differing += _first_difference("operator of the graph", {rank: names for rank, (_, names) in answers.items()})
         hint = "Let every rank make the same calls, in the same order and with the same shapes."
-        raise CollectiveError(f"Ranks differ: {'; '.join(parts)}.", hint=hint, calls=calls)
+        message = f"Ranks differ: {'; '.join([*parts, *differing])}."
+        raise CollectiveError(message, hint=hint, calls=calls, differing=differing)
 
 
 def _call_in_words(call: str, *tensors: str) -> str:
