@@ -79,14 +79,14 @@ class Program:
 
 def read_graph(traced: Any) -> Program:
     """Read the result of `torch.jit.trace`, or any ScriptModule."""
-    reader = _Reader()
+    reader, name = _Reader(), tuple[str, ...]()
     if isinstance(traced, torch.jit.ScriptModule):
         graph = traced.graph
         own, *parameters = graph.inputs()
         root = Value(own.type(), module=traced)
         name = (str(getattr(traced, "original_name", type(traced).__name__)),)
     else:
-        graph, parameters, root, name = traced.graph, list(traced.graph.inputs()), None, ()
+        graph, parameters, root = traced.graph, list(traced.graph.inputs()), None
     inputs = tuple(Value(value.type(), name=_identifier(value, i)) for i, value in enumerate(parameters))
     outputs = reader.read(graph, (root, *inputs) if root is not None else inputs, "", name)
     for operation in reader.operations:

@@ -191,8 +191,8 @@ def _numbers(program: Program) -> set[Value]:
         made_of_numbers = any(value in numbers for value in operation.inputs) and all(
             value in numbers or value.is_constant for value in operation.inputs
         )
-        of_packed = operation.kind == "aten::select" and operation.inputs[0].producer is not None
-        of_packed = of_packed and operation.inputs[0] in internal_values(operation.inputs[0].producer)
+        source = operation.inputs[0].producer if operation.kind == "aten::select" else None
+        of_packed = source is not None and operation.inputs[0] in internal_values(source)
         is_number = operation.kind in _BOOKKEEPING or operation.kind == "prim::NumToTensor"
         computes = made_of_numbers and (operation.kind.startswith("prim::") or _is_scalar(operation))
         if is_number or computes or (of_packed and _is_scalar(operation)):
