@@ -199,6 +199,6 @@ def guarded(library: ctypes.CDLL, kind: Any, function: Any) -> Any:
 
 def _filled(library: ctypes.CDLL, answers: Callbacks, meters: int | None) -> _Host:
     asked = [field for field in _Host._fields_ if field[0] not in (*_OF_PYTHON, "meters")]
-    callbacks = [guarded(library, kind, answers[name]) for name, kind in asked]
+    callbacks = [guarded(library, field[1], answers[field[0]]) for field in asked]
     of_python = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _OF_PYTHON.values()]
     return _Host(*callbacks, *of_python, meters)

@@ -164,7 +164,7 @@ def short_metrics_report(counter_names: Iterable[str] | None = None, metric_name
 
 def _report(metrics: Iterable[str], counters: Iterable[str]) -> str:
     with _lock:
-        known = {name: dataclasses.replace(metric, samples=list(metric.samples)) for name, metric in _metrics.items()}
+        known = {name: dataclasses.replace(metric, samples=metric.samples.copy()) for name, metric in _metrics.items()}
     values = _all_counters()
     lines = [line for name in metrics if name in known for line in _metric_lines(name, known[name])]
     for name in counters:
