@@ -155,9 +155,6 @@ def _options(function: str, options: Mapping[str, Any], names: str) -> dict[str,
     if unknown:
         message = f"nki.{function} has no option {', '.join(unknown)} here."
         raise ConfigError(message, hint=f"Its options are {', '.join(names.split())}.", options=unknown)
-    if options.get("additional_compile_opt"):
-        message = f"nki.{function} additional_compile_opt={options['additional_compile_opt']!r}: nothing is compiled."
-        raise ConfigError(message, hint="Leave it out.", options=["additional_compile_opt"])
     return dict(options)
 
 
