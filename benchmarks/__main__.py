@@ -35,6 +35,7 @@ NAMES = (
     "tensor_parallel",
     "serving",
     "speculation",
+    "doors",
 )
 
 LONG_NAMES = ("families", "diffusion", "faults", "served_time", "soak", "serve", "fuzz", "fleet")
