@@ -1,4 +1,5 @@
 from . import stock_pipelines as stock_pipelines
+from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns
 from .eagle import EagleDraft as EagleDraft

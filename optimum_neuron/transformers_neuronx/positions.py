@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import torch
 
+from ..engine import Steps
 from ..errors import ShapeError
-from ..modeling import NeuronModelForCausalLM
+from ..modeling import NeuronCache, NeuronModelForCausalLM
 from ..upstream.cache_argument import CACHE
 
 
@@ -28,7 +29,8 @@ class Positions:
 
     def reset(self) -> None:
         """Forget all sequences."""
-        self._cache = self._steps = None
+        self._cache: NeuronCache | None = None
+        self._steps: Steps | None = None
         self._mask_RC = torch.ones(0, 0, dtype=torch.long)
         self._num_new = 0
 
@@ -88,6 +90,7 @@ class Positions:
 
     def _step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         if self._steps is None:
+            assert self._cache is not None, "a prompt came before"
             self._steps = self._model.decode_steps(self._cache, self._mask_RC)
         self._logits = self._steps(tokens_R)["logits"]
         self._num_new += 1

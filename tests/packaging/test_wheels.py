@@ -15,7 +15,10 @@ PARTS = {
     "optimum_neuron_sim": ("", ("optimum_neuron/", "optimum/commands/register/")),
     "optimum_neuron_sim_sdk": (
         "sdk/",
-        ("neuronxcc/", "nki/", "optimum/commands/neuron/", "optimum/exporters/", "optimum/neuron/", "torch_neuronx/"),
+        (
+            *("neuronxcc/", "nki/", "optimum/commands/neuron/", "optimum/exporters/", "optimum/neuron/"),
+            *("torch_neuron/", "torch_neuronx/", "transformers_neuronx/"),
+        ),
     ),
     "optimum_neuron_sim_xla": ("sdk_xla/", ("optimum_neuron_sim_xla/",)),
 }
@@ -51,7 +54,8 @@ def test_wheels_share_no_file_with_other_distributions(wheels, name):
 def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
-names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc"]
+names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc", "nki"]
+names += ["torch_neuron", "transformers_neuronx"]
 modules = {name: importlib.import_module(name) for name in names}
 print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()}))
 """
