@@ -56,10 +56,9 @@ def all_reduce(
         ConfigError: no such reduction, or no such group.
     """
     exchanges.require_reduction(reduce_type)
-    is_one = isinstance(inputs, torch.Tensor)
     if world_size() == 1 and not env.always_all_reduces():
-        return inputs.clone() if is_one else inputs
-    if is_one:
+        return inputs.clone() if isinstance(inputs, torch.Tensor) else inputs
+    if isinstance(inputs, torch.Tensor):
         return exchanges.ALL_REDUCE(inputs, reduce_type, scale, _listed(groups))
     if len(inputs):
         exchanges.ALL_REDUCE_IN_PLACE(list(inputs), reduce_type, scale, _listed(groups))
@@ -328,7 +327,9 @@ def _require_unpinned(name: str, pin_layout: bool) -> None:
 def _put(outputs: Tensors | None, results: Tensors) -> Tensors:
     if outputs is None:
         return results
-    pairs = [(outputs, results)] if isinstance(results, torch.Tensor) else list(_paired(outputs, results))
+    pairs: list[tuple[Any, Any]] = (
+        [(outputs, results)] if isinstance(results, torch.Tensor) else list(_paired(outputs, results))
+    )
     for output, result in pairs:
         output.copy_(result)
     return outputs

@@ -87,9 +87,17 @@ def _all_gather_coalesced(tensors: list[torch.Tensor], dim: int, groups: _Groups
         own = tensor.contiguous()
         parts = [torch.empty_like(own) for _ in group.members]
         call = _named("all_gather", f"dim={dim}", groups)
-        group.run(call, lambda gloo, parts=parts, own=own: gloo.allgather([parts], [own]), tensors=tensors)
+        group.run(call, _gathering(parts, own), tensors=tensors)
         results.append(torch.stack(parts) if own.ndim == 0 else torch.cat(parts, dim))
     return results
+
+
+def _gathering(parts: list[torch.Tensor], own: torch.Tensor) -> Callable[[Any], Any]:
+    return lambda gloo: gloo.allgather([parts], [own])
+
+
+def _broadcasting(whole: torch.Tensor, options: dist.BroadcastOptions) -> Callable[[Any], Any]:
+    return lambda gloo: gloo.broadcast([whole], options)
 
 
 def _all_gather(x: torch.Tensor, dim: int, groups: _Groups) -> torch.Tensor:
@@ -177,7 +185,7 @@ def _broadcast_in_place(tensors: list[torch.Tensor], root: int, groups: _Groups)
     for tensor in tensors:
         whole = tensor.contiguous()
         call = _named("collective_broadcast", f"root={root}", groups)
-        group.run(call, lambda gloo, whole=whole: gloo.broadcast([whole], options), tensors=tensors)
+        group.run(call, _broadcasting(whole, options), tensors=tensors)
         if whole is not tensor:
             tensor.copy_(whole)
 

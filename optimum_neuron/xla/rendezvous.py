@@ -37,7 +37,7 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
     from . import graphs
 
     if not isinstance(payload, bytes):
-        message = f"The payload of the rendezvous {tag!r} is a {type(payload).__name__}."
+        message = f"The payload of the rendezvous {tag!r} is a {type(payload).__name__}."  # type: ignore[unreachable]
         raise ConfigError(message, hint="Pass bytes.", tag=tag)
     graphs.sync()
     group, call = link(list(replicas) or None), f"rendezvous({tag!r})"
