@@ -100,7 +100,7 @@ def _relative_imports(path: Path, module: str, is_package: bool, in_functions: b
     if not path.exists():
         return []
     parts = module.split(".") if is_package else module.split(".")[:-1]
-    tree = syntax(path)
+    tree = syntax(path) if ROOT in path.parents else ast.parse(path.read_text(encoding="utf-8"))
     pending: list[ast.AST] = list(ast.walk(tree)) if in_functions else [*tree.body]
     result = []
     for statement in pending:

@@ -15,7 +15,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import ConfigError, nearest
@@ -212,6 +212,21 @@ _MACHINE = (
 def simulate_instance(name: str) -> None:
     """Simulate an instance in this process and its children, as if the shell had set it."""
     os.environ["OPTIMUM_NEURON_INSTANCE"] = name
+
+
+@contextlib.contextmanager
+def inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let processes that are started meanwhile begin with these variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def num_cores(environ: Mapping[str, str] = os.environ) -> int | None:

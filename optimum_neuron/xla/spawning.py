@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -66,7 +65,7 @@ def spawn(
     for rank in range(count):
         variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         # A process reads them when it imports the script, before it calls the function.
-        with _environment(variables):
+        with env.inherited(variables):
             started.append(
                 torch.multiprocessing.start_processes(
                     _run, (fn, rank, args, variables), join=False, daemon=daemon, start_method=start_method
@@ -80,20 +79,6 @@ def spawn(
     while not processes.join():
         pass
     return None
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _run(index: int, fn: Callable[..., Any], rank: int, args: tuple[Any, ...], variables: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ def test_sdk_installs_them():
     assert SCRIPTS == {
         "nccom-test": "optimum_neuron.tools.nccom_test:main",
         "neuron-bench": "optimum_neuron.tools.bench:main",
+        "neuron-cc": "optimum_neuron.tools.neuron_cc:main",
         "neuron-explorer": "optimum_neuron.tools.profile:main",
         "neuron-ls": "optimum_neuron.tools.ls:main",
         "neuron-monitor": "optimum_neuron.tools.monitor:main",

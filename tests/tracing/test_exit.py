@@ -14,6 +14,8 @@ import pytest
 IMPORTS = """
 import atexit, contextlib, datetime, json, os, sys, threading
 
+os.environ["OPTIMUM_NEURON_INSTANCE"] = "trn1n.32xlarge"  # its cores are free, whatever the test worker holds
+
 def print_threads():
     print("threads:", [thread.name for thread in threading.enumerate()])
 

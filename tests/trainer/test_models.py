@@ -35,7 +35,7 @@ def test_layout_of_another_class(checkpoint):
 
 def test_gguf_file_loads_with_its_rotary_positions(tmp_path):
     pytest.importorskip("gguf")
-    from tests.exporters.test_gguf_settings import CASES, IDS as GGUF_IDS, LLAMA3, save
+    from tests.sources.test_gguf_settings import CASES, IDS as GGUF_IDS, LLAMA3, save
 
     expected = save(tmp_path, "llama", {}, CASES["llama3"][2], rope_parameters=LLAMA3)
     model = NeuronModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf", dtype="float32")

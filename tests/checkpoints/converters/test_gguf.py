@@ -65,7 +65,7 @@ def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
 
 def test_rotary_positions_of_the_file_are_kept(tmp_path):
     import torch
-    from tests.exporters.test_gguf_settings import CASES, IDS, save
+    from tests.sources.test_gguf_settings import CASES, IDS, save
     from transformers import AutoModelForCausalLM
 
     model_type, settings, tensors, options = CASES["linear"]
