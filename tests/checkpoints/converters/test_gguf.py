@@ -65,8 +65,9 @@ def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
 
 def test_rotary_positions_of_the_file_are_kept(tmp_path):
     import torch
-    from tests.sources.test_gguf_settings import CASES, IDS, save
     from transformers import AutoModelForCausalLM
+
+    from tests.sources.test_gguf_settings import CASES, IDS, save
 
     model_type, settings, tensors, options = CASES["linear"]
     expected = save(tmp_path, model_type, settings, tensors, **options)
