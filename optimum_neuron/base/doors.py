@@ -97,7 +97,7 @@ def serve(names: Names) -> None:
     """
     _FINDER.names.update(names)
     if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _FINDER)
 
 
 def spec_of(name: str, path: Sequence[str] = ()) -> ModuleSpec:

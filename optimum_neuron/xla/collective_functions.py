@@ -16,14 +16,14 @@ from .ordinals import global_ordinal, world_size
 
 class _AllReduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, reduce_type: str, scale: float, groups: Groups) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, value: torch.Tensor, reduce_type: str, scale: float, groups: Groups) -> torch.Tensor:
         ctx.reduce_type, ctx.scale, ctx.groups = reduce_type, scale, groups
         result = collectives.all_reduce(reduce_type, value, scale, groups)
         ctx.save_for_backward(value, result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         value, result = ctx.saved_tensors
         total = collectives.all_reduce("sum", gradient, ctx.scale, ctx.groups)
         if ctx.reduce_type in ("min", "max"):
@@ -51,12 +51,12 @@ def all_reduce(reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups
 
 class _AllGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, dim: int) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, value: torch.Tensor, dim: int) -> torch.Tensor:
         ctx.dim, ctx.size = dim, value.shape[dim]
         return collectives.all_gather(value, dim)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         total = collectives.all_reduce("sum", gradient)
         return total.narrow(ctx.dim, global_ordinal() * ctx.size, ctx.size), None
 

@@ -16,9 +16,7 @@ class _SyncFree(torch.optim.Optimizer):
     """Mixin of torch's optimizers."""
 
     @torch.no_grad()
-    def step(  # type: ignore[override]  # torch's has no `found_inf`
-        self, closure: Callable[[], Any] | None = None, found_inf: torch.Tensor | None = None
-    ) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, found_inf: torch.Tensor | None = None) -> Any:
         """Update the parameters, or leave all as it is.
 
         Args:
