@@ -63,6 +63,7 @@ print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, mo
     assert [file for file in files.values() if not Path(file).is_relative_to(venv_folder.home)] == []
 
 
+@pytest.mark.full(days=7)  # the import compiles the device from the wheel's files, 50 s
 def test_torch_xla_is_hidden_from_libraries_until_a_script_imports_it(venv_folder):
     code = """
 import importlib.util
