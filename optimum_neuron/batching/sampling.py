@@ -123,9 +123,11 @@ def checked_prompt(model: Any, input_ids: Sequence[int]) -> list[int]:
     prompt = torch.as_tensor(input_ids).flatten().tolist()
     vocabulary = model.config.get_text_config(decoder=True).vocab_size
     wrong = [token for token in prompt if not isinstance(token, int) or not 0 <= token < vocabulary]
-    if not prompt or wrong:
-        problem = f"{wrong[0]!r}, which is no token of the vocabulary of {vocabulary}" if wrong else "no tokens"
-        raise ShapeError(f"The prompt has {problem}.", hint="Pass token ids of the model's tokenizer.", ids=wrong)
+    if not prompt:
+        raise ShapeError("The prompt has no tokens.", hint="Pass at least one.", ids=[])
+    if wrong:
+        message = f"The prompt has {wrong[0]!r}, which is no token of the vocabulary of {vocabulary}."
+        raise ShapeError(message, hint="Pass token ids of the model's tokenizer.", ids=wrong)
     return prompt
 
 

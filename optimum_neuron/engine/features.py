@@ -69,8 +69,9 @@ class PromptFeatures:
 
 def position_offset(positions_RTA: torch.Tensor, mask_RT: torch.Tensor) -> torch.Tensor:
     """Return what is added [R, 1] to the slots of later tokens: they go on behind the largest position of a prompt."""
-    largest_RT = positions_RTA.amax(-1).masked_fill(mask_RT == 0, -1)
-    return largest_RT.amax(1, keepdim=True) + 1 - mask_RT.long().sum(1, keepdim=True)
+    mask_RT = mask_RT.long()
+    largest_R1 = (positions_RTA.amax(-1) * mask_RT).amax(1, keepdim=True)
+    return largest_R1 + 1 - mask_RT.sum(1, keepdim=True)
 
 
 def feature_index(input_ids_BT: torch.Tensor, token_id: int) -> torch.Tensor:

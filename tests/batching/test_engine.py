@@ -7,6 +7,7 @@ import torch
 
 from optimum_neuron.batching import BatchingManager
 from optimum_neuron.errors import ConfigError, QueueFullError, ShapeError
+from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS
 
 SETTINGS = (
@@ -124,9 +125,11 @@ def test_wrong_requests_are_refused(manager):
     ):
         with pytest.raises(error):
             manager.add_request([3], **settings)
-    for prompt in ([], [NUM_BYTE_TOKENS], [3] * 48, [-1]):
-        with pytest.raises(ShapeError):
-            manager.add_request(prompt)
+    for ids, wrong in (([], []), ([3, NUM_BYTE_TOKENS], [NUM_BYTE_TOKENS]), ([-1], [-1])):
+        with raises(ShapeError, ids=wrong):
+            manager.add_request(ids)
+    with raises(ShapeError, size=48, limit=47):
+        manager.add_request([3] * 48)
 
 
 def test_a_full_queue_refuses(model, monkeypatch):

@@ -10,7 +10,8 @@ import pytest
 from transformers import AutoConfig
 
 from optimum_neuron.errors import ModelError
-from optimum_neuron.weights import GgufFile, apply_gguf_settings
+from optimum_neuron.weights import GgufFile, apply_gguf_settings, require_settings
+from tests.raising import raises
 
 gguf = pytest.importorskip("gguf")
 
@@ -20,7 +21,13 @@ SETTINGS = {"embedding_length": 64, "block_count": 2, "attention.head_count": 4}
 
 def applied(folder, model_type, settings, tensors=(), *, architecture=None, **sizes):
     """Return a configuration after the settings of a file."""
-    architecture = architecture or model_type
+    config = AutoConfig.for_model(model_type, **{**SIZES, **sizes})
+    apply_gguf_settings(config, written(folder, architecture or model_type, settings, tensors))
+    return config
+
+
+def written(folder, architecture, settings, tensors=()):
+    """Return a file of settings and tensors."""
     writer = gguf.GGUFWriter(folder / "m.gguf", architecture)
     add = {float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
     add[bool] = writer.add_bool
@@ -31,9 +38,7 @@ def applied(folder, model_type, settings, tensors=(), *, architecture=None, **si
     for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
         write()
     writer.close()
-    config = AutoConfig.for_model(model_type, **{**SIZES, **sizes})
-    apply_gguf_settings(config, GgufFile.open(folder / "m.gguf"))
-    return config
+    return GgufFile.open(folder / "m.gguf")
 
 
 @pytest.mark.parametrize(
@@ -141,3 +146,13 @@ def test_what_cannot_be_expressed_is_named(model_type, settings, tensors, key, t
     with pytest.raises(ModelError) as failure:
         applied(tmp_path, model_type, settings, tensors)
     assert failure.value.details["key"] == f"{model_type}.{key}"
+
+
+def test_a_size_is_one_number_or_one_for_each_layer(tmp_path):
+    """OpenELM has other heads and another feed-forward width in each layer; llama.cpp reads both from lists."""
+    require_settings(written(tmp_path, "llama", {"attention.head_count": [2, 4], "feed_forward_length": 96}))
+    require_settings(written(tmp_path, "llama", {"attention.head_count": 4, "feed_forward_length": [96, 0]}))
+    with raises(ModelError, key="attention.head_count.1", value=65_537):
+        require_settings(written(tmp_path, "llama", {"attention.head_count": [2, 65_537]}))
+    with raises(ModelError, key="feed_forward_length", value="96"):
+        require_settings(written(tmp_path, "llama", {"feed_forward_length": "96"}))

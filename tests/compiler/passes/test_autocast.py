@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from optimum_neuron.compiler import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, QUANTIZED_LINEAR
 from optimum_neuron.compiler.passes import auto_cast
 from optimum_neuron.compiler.passes.autocast import PRODUCT_OPERANDS
 from optimum_neuron.compiler.rules import find_rule, known_ops
@@ -145,6 +146,18 @@ CONVOLVED = [(1, 2, 7, 7), (1, 4, 9, 9), (2, 4, 3, 3)]
 PRODUCTS |= {
     "gradient of a convolution": (backward, CONVOLVED, (0, 2)),
     "gradient of its weights": (of_weights, CONVOLVED, (0, 1)),
+}
+
+
+def of_int8(operator, *rest):
+    """A product of quantized weights, with its arguments in the order of their first use."""
+    return lambda values, x, scale: operator(x, (9 * values).to(torch.int8), scale, *rest)
+
+
+PRODUCTS |= {
+    "quantized": (of_int8(QUANTIZED_LINEAR, None, None), [(4, 8), (3, 8), (4, 1)], (1,)),
+    "quantized experts": (of_int8(QUANTIZED_EXPERTS, None), [(2, 4, 8), (3, 8), (2, 4, 1)], (1,)),
+    "sum of quantized experts": (of_int8(QUANTIZED_EXPERTS_SUM, None), [(2, 4, 8), (2, 3, 8), (2, 4, 1)], (1,)),
 }
 
 

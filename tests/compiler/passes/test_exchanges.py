@@ -1,15 +1,19 @@
 """Programs that cores share: cut where they exchange tensors, and computed by one host program."""
 
+import operator
+
 import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler import collectives, group_size_of
+from optimum_neuron.compiler import capture, collectives, group_size_of
+from optimum_neuron.compiler.kernels import is_kernel
 from optimum_neuron.compiler.lower import aten_function
-from optimum_neuron.compiler.passes import unroll, verify
+from optimum_neuron.compiler.passes import cut_at_exchanges, outline, unroll, verify
+from optimum_neuron.nki import jit, language as nl
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, even_split
-from tests.programs import compile_module, spec
+from tests.programs import compile_module, run_program, spec
 
 NUM_CORES, SIZE, WIDTH = 3, 4, 6
 
@@ -123,3 +127,29 @@ def test_sums_of_16_bit_numbers_are_rounded_once():
     body = collectives.host_exchange(subprogram, 3).body
     parts = [torch.tensor([[value]], dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0)]
     assert body(*parts)[0].item() == 258.0
+
+
+@jit
+def both_signs(x):
+    tile = nl.load(x)
+    same, negative = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    nl.store(same, tile)
+    nl.store(negative, nl.multiply(tile, -1.0))
+    return same, negative
+
+
+class Signs(nn.Module):
+    def forward(self, x):
+        same, negative = both_signs(x.exp())
+        return same - negative
+
+
+def test_a_kernel_is_a_call_with_all_its_results():
+    program = cut_at_exchanges(outline(capture(Signs(), name="graph", inputs={"x": spec(8, SIZE)})))
+    bodies = [program.subprograms[call.subprogram].body for call in program.graphs["graph"].calls]
+    nodes = [[node for node in body.graph.nodes if node.op == "call_function"] for body in bodies]
+    (before,), (kernel, *results), (after,) = nodes
+    assert (str(before.target), is_kernel(kernel), str(after.target)) == ("aten.exp.default", True, "aten.sub.Tensor")
+    assert [(node.target, node.args) for node in results] == [(operator.getitem, (kernel, index)) for index in (0, 1)]
+    x = torch.randn(8, SIZE)
+    torch.testing.assert_close(run_program(program, Signs(), [x])["output"], 2 * x.exp())
