@@ -38,7 +38,6 @@ NAMES = (
         target="torch.utils._python_dispatch._disable_current_modes",
         why="Constants are computed with data while a graph is captured without.",
     ),
-    Name(target="torch.utils._pytree.tree_flatten", why=_NESTED),
     Name(target="torch.utils._pytree.tree_leaves", why=_NESTED),
     Name(target="torch.utils._pytree.tree_map", why=_NESTED),
     Name(target="torch.utils._pytree.tree_map_only", why=_NESTED),

@@ -43,6 +43,12 @@ def test_schemes_are_legal(scheme, target):
     assert ruling.verdict is Verdict.DECOMPOSED and ruling.rule == "quantized-matmul" and ruling.source
 
 
+@pytest.mark.parametrize(("scheme", "unpacking"), [("int8", ""), ("int4", "ShiftRightLogical, LogicalAnd, ")])
+def test_product_names_its_instructions(scheme, unpacking):
+    ruling = judge.judge_call(call_of(scheme), resolve_target("trn1").value)
+    assert ruling.reason == f"made of {unpacking}ConvertElementType, DotGeneral, Mul"
+
+
 @pytest.mark.parametrize(
     ("scheme", "missing", "code"),
     [("fp8", "float8_e4m3", "NCC_ESPP047"), ("int8", "int8", "NCC_ESPP004"), ("int4", "uint8", "NCC_ESPP004")],
@@ -93,14 +99,16 @@ def test_rows_are_quantized_before_the_product(scheme):
 def test_quantizing_rows_takes_two_passes_and_the_16_bit_rate():
     x = torch.randn(2, NUM_INPUTS)
     parts = Scheme.parse("int8").quantize(torch.randn(NUM_OUTPUTS, NUM_INPUTS))
-    works = []
+    calls = []
     for operator, arguments in ((QUANTIZED_LINEAR, (None, None)), (DYNAMIC_LINEAR, (None,))):
         exported = torch.export.export(Called(operator, arguments), (x, *parts.values()))
         (node,) = exported.graph_module.graph.find_nodes(op="call_function", target=operator)
-        works.append(work_of(OpCall.from_node(node)))
-    plain, dynamic = works
+        calls.append(OpCall.from_node(node))
+    plain, dynamic = map(work_of, calls)
     assert (plain.dtype, dynamic.dtype) == ("float32", "bfloat16") and plain.tensor_cycles == dynamic.tensor_cycles
     assert dynamic.vector_elements - plain.vector_elements == 2 * 2 * NUM_INPUTS
+    reason = judge.judge_call(calls[1], resolve_target("trn1").value).reason
+    assert reason == "made of Abs, Reduce, Div, ConvertElementType, DotGeneral, Mul"
 
 
 class Called(nn.Module):

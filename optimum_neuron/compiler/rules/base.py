@@ -106,14 +106,12 @@ def _operators(text: str) -> list[str]:
 
 def find_rule(op: str) -> Rule | None:
     """Return the rule of an operator, given with or without overload, or None."""
-    _import_rules()
-    return _RULES.get(base_name(op))
+    return _rules().get(base_name(op))
 
 
 def known_ops() -> frozenset[str]:
     """Return every operator that has a rule, without overloads."""
-    _import_rules()
-    return frozenset(_RULES)
+    return frozenset(_rules())
 
 
 def accept(call: OpCall, instructions: str, *, warning: str | None = None, code: str | None = None) -> Ruling:
@@ -155,7 +153,9 @@ def refuse(call: OpCall, code: str, reason: str, *, remedy: str | None = None, r
 
 
 @functools.cache
-def _import_rules() -> None:
+def _rules() -> Mapping[str, Rule]:
+    """The registry, once every module of the package is imported."""
     package = importlib.import_module(__name__.rpartition(".")[0])
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+    return _RULES

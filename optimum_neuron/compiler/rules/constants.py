@@ -31,6 +31,9 @@ _MAX_ELEMENTS = 1 << 24
 _NUMBERS = ("Tensor", "number", "Optional[Tensor]", "Optional[number]")
 """Types of the arguments that enter a computation; sizes, dimensions and offsets have others."""
 
+_POSITIONS = ("torch.int32", "torch.int64")
+"""Dtypes of positions that torch indexes with; the 8-bit ones are masks."""
+
 _SMALLEST, _LARGEST = -(2**31), 2**31 - 1
 
 
@@ -38,14 +41,14 @@ def mark_constants(exported: ExportedProgram) -> None:
     """Attach the values of the program's constants to their placeholders."""
     from torch.export.graph_signature import InputKind
 
-    nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
+    nodes = {node.name: node for node in exported.graph.find_nodes(op="placeholder")}
     for spec in exported.graph_signature.input_specs:
         is_buffer = spec.kind == InputKind.BUFFER and not spec.persistent
-        if (is_buffer or spec.kind == InputKind.CONSTANT_TENSOR) and spec.arg.name in nodes:
+        if is_buffer or spec.kind == InputKind.CONSTANT_TENSOR:
             nodes[spec.arg.name].meta[_VALUE] = exported.constants[spec.target]
 
 
-def outside(positions: Any, size: int, *, from_the_end: bool = False) -> int | None:
+def outside(positions: Any, size: int, *, from_the_end: bool) -> int | None:
     """Return a known position that is not one of a dimension, or None.
 
     Args:
@@ -54,7 +57,7 @@ def outside(positions: Any, size: int, *, from_the_end: bool = False) -> int | N
         from_the_end: whether negative positions count from its end.
     """
     value = constant_value(positions)
-    if value is None or value.numel() == 0 or value.dtype.itemsize < 2 or value.is_floating_point():
+    if value is None or value.numel() == 0 or str(value.dtype) not in _POSITIONS:
         return None
     low, high = _bounds(value)
     if high >= size:
@@ -70,7 +73,7 @@ def outside_of_any(shape: Sequence[int], indices: Sequence[Any]) -> tuple[int, i
         if value is not None and value.dtype.itemsize == 1:  # a mask takes as many dimensions as it has
             dim += value.dim()
             continue
-        position = None if index is None else outside(index, shape[dim], from_the_end=True)
+        position = outside(index, shape[dim], from_the_end=True)
         if position is not None:
             return position, shape[dim]
         dim += 1
@@ -138,18 +141,12 @@ def _integers(call: OpCall) -> list[int]:
 
 def _computation(result: Node) -> list[Node] | None:
     """The nodes that compute a result, in order; None where one is not constant or there are too many."""
-    order: dict[Node, None] = {}
-    pending = [result]
-    while pending:
-        node = pending[-1]
-        if node not in order and (len(pending) + len(order) > _MAX_NODES or not _is_constant(node)):
+    nodes = [result]
+    for node in nodes:  # the list grows on the way
+        if len(nodes) > _MAX_NODES or not _is_constant(node):
             return None
-        missing = [] if _VALUE in node.meta else [part for part in node.all_input_nodes if part not in order]
-        if missing:
-            pending += missing
-        else:
-            order.setdefault(pending.pop())
-    return list(order)
+        nodes += [part for part in node.all_input_nodes if part not in nodes]
+    return sorted(nodes)
 
 
 def _is_constant(node: Node) -> bool:
@@ -157,14 +154,13 @@ def _is_constant(node: Node) -> bool:
 
     from ...upstream.torch import OpOverload
 
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not all(type(size) is int for size in value.shape):
-        return False
-    if value.numel() > _MAX_ELEMENTS:
-        return False
-    target = node.target
-    return _VALUE in node.meta or (
-        isinstance(target, OpOverload) and not _writes(node) and torch.Tag.nondeterministic_seeded not in target.tags
+    value, target = node.meta.get("val"), node.target
+    computes = isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded not in target.tags
+    return (
+        isinstance(value, torch.Tensor)
+        and all(type(size) is int for size in value.shape)
+        and value.numel() <= _MAX_ELEMENTS
+        and (_VALUE in node.meta or (computes and not _writes(node)))
     )
 
 

@@ -45,22 +45,20 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
     """Nodes of the core ATen calls behind a call whose results it needs, in order."""
     from torch import Tensor, fx
 
-    from ...upstream.torch import TorchDispatchMode, tree_flatten, tree_map_only
+    from ...upstream.torch import TorchDispatchMode, tree_leaves, tree_map_only
 
     table, graph = _table(target), fx.Graph()
-    node_of: dict[int, Any] = {}
-    alive: list[Any] = []  # ids are those of tensors that still exist
+    node_of: dict[int, Any] = {}  # by id of the value, which a node keeps alive
 
     def node(tensor: Any) -> Any:
         if id(tensor) not in node_of:
             node_of[id(tensor)] = graph.placeholder(f"input_{len(node_of)}")
             node_of[id(tensor)].meta["val"] = tensor
-            alive.append(tensor)
         return node_of[id(tensor)]
 
     class Recorder(TorchDispatchMode):
+        # Torch passes all arguments.
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
             if func in table:
                 with self:
                     result = table[func](*args, **kwargs)
@@ -74,14 +72,12 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
                 parts = [(graph.call_function(operator.getitem, (call, i)), part) for i, part in enumerate(result)]
             for made, value in parts:
                 made.meta["val"] = value
-                if isinstance(value, Tensor):
-                    node_of[id(value)] = made
-                    alive.append(value)
+                node_of[id(value)] = made
             return result
 
     with Recorder():
         result = target(*args, **kwargs)
-    graph.output([node(leaf) for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)])
+    graph.output(tree_map_only(Tensor, node, tree_leaves(result)))
     graph.eliminate_dead_code()
     return [made for made in graph.nodes if made.op == "call_function"]
 

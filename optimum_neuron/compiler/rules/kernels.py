@@ -21,8 +21,8 @@ def judge(call: OpCall, target: Target) -> Ruling:
         if memory.overflow_line is not None:
             reason = (
                 f"the tiles of the kernel {stream.name} need {memory.peak} bytes of a partition of {memory.buffer}, "
+                f"and {target.name} has {memory.capacity} ({memory.overflow_line})"
             )
-            reason += f"and {target.name} has {memory.capacity} ({memory.overflow_line})"
             return refuse(call, "NCC_EUOC002", reason, remedy="use smaller tiles, or fewer at the same time")
     return Ruling(
         verdict=Verdict.NATIVE,

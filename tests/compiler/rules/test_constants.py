@@ -7,6 +7,7 @@ from optimum_neuron.compiler.rules import constants
 from optimum_neuron.compiler.rules.constants import outside, outside_of_any
 
 WIDE = 2**40
+INT32 = torch.iinfo(torch.int32)
 
 
 class Holds(torch.nn.Module):
@@ -20,6 +21,8 @@ class Holds(torch.nn.Module):
 
 REFUSED = {
     "number": lambda x: x + WIDE,
+    "first too large": lambda x: x + (INT32.max + 1),
+    "first too small": lambda x: x.clamp(min=INT32.min - 1),
     "comparison": lambda x: x < WIDE,
     "fill": lambda x: x.masked_fill(x > 0, torch.iinfo(torch.int64).max),
     "made": lambda x: x + torch.full((2,), -WIDE),
@@ -35,17 +38,21 @@ def test_integers_beyond_32_bits_are_refused(check, function):
 
 
 ACCEPTED = {
-    "largest": (lambda x: x + (2**31 - 1), torch.int64),
-    "smallest": (lambda x: x.clamp(min=-(2**31)), torch.int64),
+    "largest": (lambda x: x + INT32.max, torch.int64),
+    "smallest": (lambda x: x.clamp(min=INT32.min), torch.int64),
     "slice": (lambda x: x[1:], torch.int64),
     "float": (lambda x: x + WIDE, torch.float32),
-    "buffer": (Holds(2**31 - 1), torch.int64),
+    "buffer": (Holds(INT32.max), torch.int64),
 }
 
 
 @pytest.mark.parametrize(("function", "dtype"), ACCEPTED.values(), ids=ACCEPTED)
 def test_small_integers_and_floats_are_accepted(check, function, dtype):
     assert not check(function, torch.zeros(2, dtype=dtype)).refused
+
+
+def first_outside(positions, size):
+    return outside(positions, size, from_the_end=False)
 
 
 def test_constants_are_computed_under_fake_tensor_mode():
@@ -57,7 +64,7 @@ def test_constants_are_computed_under_fake_tensor_mode():
     graph.output(node)
     with FakeTensorMode():
         node.meta["val"] = torch.arange(10)
-        assert outside(node, 3) == 9 and outside(node, 10) is None
+        assert first_outside(node, 3) == 9 and first_outside(node, 10) is None
 
 
 def positions(num_elements, num_sums):
@@ -75,12 +82,21 @@ def positions(num_elements, num_sums):
 
 def test_large_constants_are_not_computed(monkeypatch):
     monkeypatch.setattr(constants, "_MAX_ELEMENTS", 10)
-    assert outside(positions(10, 0), 3) == 9 and outside(positions(11, 0), 3) is None
+    assert first_outside(positions(10, 0), 3) == 9 and first_outside(positions(11, 0), 3) is None
 
 
-def test_long_computations_of_constants_are_not_made(monkeypatch):
-    monkeypatch.setattr(constants, "_MAX_NODES", 4)
-    assert outside(positions(10, 3), 3) == 12 and outside(positions(10, 4), 3) is None
+def test_computations_of_more_than_64_calls_are_not_made():
+    assert first_outside(positions(10, 63), 3) == 72 and first_outside(positions(10, 64), 3) is None
+
+
+def test_call_whose_result_is_used_twice_counts_once():
+    last = positions(2, 1)
+    first = last.args[0]
+    for _ in range(30):
+        added = first.meta["val"] + last.meta["val"]
+        first, last = last, last.graph.call_function(torch.ops.aten.add.Tensor, (first, last))
+        last.meta["val"] = added
+    assert first_outside(last, 3) == int(last.meta["val"].max()) > 10**6
 
 
 def test_a_mask_takes_as_many_dimensions_as_it_has():

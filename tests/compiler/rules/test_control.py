@@ -68,3 +68,18 @@ def test_list_operator_without_rule_is_refused():
     assert check_traced(lambda x: torch._foreach_lgamma([x]), torch.ones(4)).refused[0].code == "NCC_EUOC002"
     for op in ("_c10d_functional.all_to_all_everywhere", "prims.svd.default"):
         assert find_rule(op) is None
+
+
+def test_custom_operator_that_writes_is_refused_under_its_own_name(export):
+    def run(x):
+        copied = x.clone()
+        torch.ops.rules_test.fills(copied)
+        return copied
+
+    with torch.library._scoped_library("rules_test", "FRAGMENT") as library:
+        library.define("fills(Tensor(a!) x) -> ()")
+        library.impl("fills", lambda x: None, "CompositeExplicitAutograd")
+        functional = export(run, torch.ones(4)).run_decompositions({})
+        (call,) = functional.graph.find_nodes(op="call_function", target=torch.ops.higher_order.auto_functionalized_v2)
+        (error,) = check_graph(functional, TARGETS["inf2"]).refused
+    assert (error.op, error.code) == (str(call.args[0]), "NCC_EUOC002") == ("rules_test.fills.default", "NCC_EUOC002")

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from optimum_neuron.base.core import Verdict
+
 
 def embedding(length, offset=0):
     """Reads rows at counted positions."""
@@ -50,6 +52,7 @@ READS = {
     "computed": lambda x: x[torch.arange(4) * 3 // 2 - 1 + torch.tensor([0, 0, 0, 1])],
     "gather": lambda x: x.gather(1, torch.full((3, 1), 4)),
     "select": lambda x: x.index_select(1, torch.tensor([-1])),
+    "32 bits": lambda x: x.index_select(0, torch.tensor([3], dtype=torch.int32)),
     "along": lambda x: x.take_along_dim(torch.tensor([[12]]), None),
     "buffer": Positions([0, 3]),
     "gather before the first": lambda x: x.gather(0, torch.tensor([[-1]])),
@@ -71,12 +74,25 @@ FITS = {
     "buffer": Positions([0, 2]),
     "weight": Positions([0, 3], persistent=True),
     "written": lambda x: x[torch.full((2,), 9).fill_(1)],
+    "none": lambda x: x.index_select(0, torch.tensor([], dtype=torch.int64)),
+    "random": lambda x: x[torch.randint(5, 6, (2,))],
 }
 
 
 @pytest.mark.parametrize("read", FITS.values(), ids=FITS)
 def test_known_positions_in_range_and_unknown_ones_are_accepted(check, read):
     assert not check(read, torch.randn(3, 4)).refused
+
+
+UNKNOWN = {
+    "sum of a list of unknown size": lambda x: x.index_select(0, torch.nonzero(torch.arange(3)).sum(0)),
+    "number that is read": lambda x: x.index_select(0, torch.full((1,), torch.arange(3).sum().item())),
+}
+
+
+@pytest.mark.parametrize("read", UNKNOWN.values(), ids=UNKNOWN)
+def test_positions_made_of_refused_results_are_unknown(ruling, read):
+    assert ruling("aten.index_select", read, torch.randn(3, 4)).verdict is Verdict.NATIVE
 
 
 def test_constant_written_through_view_is_unknown(check):

@@ -27,6 +27,7 @@ def test_data_dependent_sizes_are_refused(check, function):
 def test_reading_value_is_refused(check):
     (error,) = check(lambda x: x * x.sum().item(), torch.randn(4)).refused
     assert error.code == "NCC_EMOD025" and "torch.where" in error.remedy
+    assert "?" not in error.reason  # a value has no size
 
 
 def test_unknown_sizes_from_host_operators_are_refused(check):

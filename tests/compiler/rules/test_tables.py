@@ -56,6 +56,8 @@ REASONS = {
     "rand_like": (torch.rand_like, "maps to RngUniform"),
     "dropout": (lambda x: F.dropout(x, 0.5, training=False), "does no work"),
     "dropout in training": (lambda x: F.dropout(x, 0.5, training=True), "made of AwsNeuronDropoutMaskV1, Mul"),
+    "dropout of nothing": (lambda x: F.dropout(x, 0.0, training=True), "does no work"),
+    "one_hot": (lambda x: F.one_hot(x.long(), 4), "made of Iota, Compare, ConvertElementType"),
     "topk": (lambda x: torch.topk(x, 2).values, "maps to AwsNeuronTopK"),
     "topk of bfloat16": (lambda x: torch.topk(x.bfloat16(), 2).values, "maps to AwsNeuronTopK"),
     "lstm": (nn.LSTM(4, 4), "made of DotGeneral, Add, Neg, Exp, Div, Tanh, Mul"),
