@@ -52,6 +52,7 @@ class NeuronModelBase:
                 model_type=config.model_type,
             )
         _check_unroll(values, config)
+        _check_heads(values["tp_degree"], config)
         self.checkpoint = checkpoint
         self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
         self.n_positions, self.batch_size = _length(values, config, "n_positions" in options), values["batch_size"]
@@ -370,6 +371,19 @@ def _check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:
                 value=value,
                 num_layers=num_layers,
             )
+
+
+def _check_heads(tp_degree: Any, config: PretrainedConfig) -> None:
+    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", None)
+    if isinstance(tp_degree, int) and num_heads is not None and tp_degree > num_heads:
+        raise ConfigError(
+            f"tp_degree={tp_degree} is more than the {num_heads} attention heads of this {config.model_type} model: "
+            "some cores would have none.",
+            hint=f"Pass at most {num_heads}.",
+            option="tp_degree",
+            value=tp_degree,
+            num_heads=num_heads,
+        )
 
 
 def _with_positions(config: PretrainedConfig, n_positions: int | Sequence[int]) -> PretrainedConfig:

@@ -212,14 +212,15 @@ def test_device_picks_tokens(checkpoint, reference):
     ("wrong", "error"),
     [
         ({"tp_degree": 0}, {"option": "tp_degree"}),
-        ({"tp_degree": 7}, {"option": "tp_degree"}),
+        ({"tp_degree": 3}, {"option": "tp_degree"}),
+        ({"tp_degree": 8}, {"option": "tp_degree", "num_heads": 4}),
         ({"amp": "f64"}, {"option": "amp"}),
         ({"context_length_estimate": 64}, {"option": "context_length_estimate"}),
         ({"unroll": 3}, {"option": "unroll"}),
         ({"neuron_config": NeuronConfig(sparse_attn=SparseAttnConfig())}, {"option": "sparse_attn"}),
         ({"batch": 2}, {"options": ["batch"]}),
     ],
-    ids=["no core", "7 cores", "dtype", "long context", "unroll", "sparse", "unknown"],
+    ids=["no core", "3 cores", "8 cores for 4 heads", "dtype", "long context", "unroll", "sparse", "unknown"],
 )
 def test_wrong_options_are_refused_before_a_compile(checkpoint, wrong, error):
     with raises(ConfigError, **error):
