@@ -11,7 +11,6 @@ of the checkpoint.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -24,13 +23,11 @@ from ..modeling import NeuronModelForCausalLM
 from ..options.option import check_known
 from ..sources import load_source
 from .checkpoint import has_safetensors, read_module
+from .checks import check_heads, check_unroll, length_of, position, with_positions
 from .config import GenerationConfig, NeuronConfig
 from .options import export_options
 from .positions import Positions
 from .sampling import Sampling, run
-
-LIMITS = ("max_position_embeddings", "n_positions")
-"""Fields of configurations that limit positions."""
 
 
 class NeuronModelBase:
@@ -51,12 +48,12 @@ class NeuronModelBase:
                 hint="Use the class of this architecture, or NeuronAutoModelForCausalLM.",
                 model_type=config.model_type,
             )
-        _check_unroll(values, config)
-        _check_heads(values["tp_degree"], config)
+        check_unroll(values, config)
+        check_heads(values["tp_degree"], config)
         self.checkpoint = checkpoint
         self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
-        self.n_positions, self.batch_size = _length(values, config, "n_positions" in options), values["batch_size"]
-        self.config = _with_positions(config, self.n_positions)
+        self.n_positions, self.batch_size = length_of(values, config, "n_positions" in options), values["batch_size"]
+        self.config = with_positions(config, self.n_positions)
         self.tp_degree, self.amp = values["tp_degree"], values["amp"]
         self._options = export_options(
             amp=values["amp"],
@@ -206,7 +203,7 @@ class NeuronModelBase:
     def enable_window_context_decoder(self, window_context_length: int, unroll: int | None = None) -> None:
         """Read prompts in windows of so many tokens; call it before `to_neuron`."""
         self._before_compile("enable_window_context_decoder")
-        _check_unroll({"unroll": unroll}, self.config)
+        check_unroll({"unroll": unroll}, self.config)
         self._options |= {"prefill_chunk_size": window_context_length}
 
     def _before_compile(self, method: str) -> None:
@@ -270,7 +267,7 @@ class NeuronModelBase:
     ) -> torch.Tensor:
         """Add tokens, and return the logits [batch, columns, vocabulary] after the last `num_logits` of them."""
         self.compiled  # noqa: B018
-        logits = self._positions(input_ids.long(), _position(cache_ids), start_ids, num_logits).float()
+        logits = self._positions(input_ids.long(), position(cache_ids), start_ids, num_logits).float()
         if self.neuron_config.log_softmax_scores:
             logits = logits.log_softmax(-1)
         return logits.to(getattr(torch, self.neuron_config.cast_logits_dtype)).float()
@@ -343,65 +340,3 @@ _DEFAULTS: dict[str, Any] = {
 }
 _UNROLLED = ("unroll", "context_unroll", "init_n_active_tokens")
 """How many layers a program of the vendor has; programs here have all."""
-
-
-def _position(cache_ids: torch.Tensor | None) -> int:
-    if cache_ids is None:
-        return 0
-    ids = torch.as_tensor(cache_ids)
-    if ids.ndim > 1:
-        raise ConfigError(
-            f"cache_ids has {ids.ndim} axes: positions for each row belong to continuous batching.",
-            hint="Pass the columns [tokens], with start_ids for padding on the left; or use generate_batch.",
-            option="cache_ids",
-            shape=list(ids.shape),
-        )
-    return int(ids.reshape(-1)[0])
-
-
-def _check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:
-    num_layers = config.get_text_config(decoder=True).num_hidden_layers
-    for name in ("unroll", "context_unroll"):
-        value = options.get(name)
-        if value is not None and (not isinstance(value, int) or value < 1 or num_layers % value):
-            raise ConfigError(
-                f"{name}={value!r} does not divide num_layers={num_layers}.",
-                hint=f"Pass a divisor of {num_layers}, or leave it out: programs here have all layers.",
-                option=name,
-                value=value,
-                num_layers=num_layers,
-            )
-
-
-def _check_heads(tp_degree: Any, config: PretrainedConfig) -> None:
-    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", None)
-    if isinstance(tp_degree, int) and num_heads is not None and tp_degree > num_heads:
-        raise ConfigError(
-            f"tp_degree={tp_degree} is more than the {num_heads} attention heads of this {config.model_type} model: "
-            "some cores would have none.",
-            hint=f"Pass at most {num_heads}.",
-            option="tp_degree",
-            value=tp_degree,
-            num_heads=num_heads,
-        )
-
-
-def _with_positions(config: PretrainedConfig, n_positions: int | Sequence[int]) -> PretrainedConfig:
-    """The configuration with a limit of so many positions, where rotary embeddings have none of their own."""
-    length = n_positions if isinstance(n_positions, int) else max(n_positions)
-    rope = getattr(config, "rope_parameters", None)
-    is_plain = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
-    if not is_plain or length <= getattr(config, "max_position_embeddings", length):
-        return config
-    changed = copy.deepcopy(config)
-    changed.max_position_embeddings = length
-    return changed
-
-
-def _length(options: dict[str, Any], config: PretrainedConfig, is_named: bool) -> Any:
-    """`n_positions`; the default is at most the model's own limit."""
-    if is_named:
-        return options["n_positions"]
-    text = config.get_text_config(decoder=True)
-    limits = [limit for name in LIMITS if isinstance(limit := getattr(text, name, None), int)]
-    return min([options["n_positions"], *limits])
