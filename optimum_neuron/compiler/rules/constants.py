@@ -31,9 +31,6 @@ _MAX_ELEMENTS = 1 << 24
 _NUMBERS = ("Tensor", "number", "Optional[Tensor]", "Optional[number]")
 """Types of the arguments that enter a computation; sizes, dimensions and offsets have others."""
 
-_POSITIONS = ("torch.int32", "torch.int64")
-"""Dtypes of positions that torch indexes with; the 8-bit ones are masks."""
-
 _SMALLEST, _LARGEST = -(2**31), 2**31 - 1
 
 
@@ -57,7 +54,7 @@ def outside(positions: Any, size: int, *, from_the_end: bool) -> int | None:
         from_the_end: whether negative positions count from its end.
     """
     value = constant_value(positions)
-    if value is None or value.numel() == 0 or str(value.dtype) not in _POSITIONS:
+    if value is None or value.numel() == 0:
         return None
     low, high = _bounds(value)
     if high >= size:
@@ -160,7 +157,7 @@ def _is_constant(node: Node) -> bool:
         isinstance(value, torch.Tensor)
         and all(type(size) is int for size in value.shape)
         and value.numel() <= _MAX_ELEMENTS
-        and (_VALUE in node.meta or (computes and not _writes(node)))
+        and (_VALUE in node.meta or computes)
     )
 
 

@@ -47,6 +47,7 @@ READS = {
     "embedding with an offset": embedding(2, 2),
     "steps": lambda x: x.index_select(0, torch.arange(0, 5, 3)),
     "range": lambda x: x[torch.arange(10)],
+    "range beside a write": lambda x: x.clone().relu_()[torch.arange(10)],
     "list": lambda x: x[:, [0, 4]],
     "from the end": lambda x: x[torch.tensor([-4])],
     "computed": lambda x: x[torch.arange(4) * 3 // 2 - 1 + torch.tensor([0, 0, 0, 1])],
