@@ -1,6 +1,6 @@
 """Other libraries' classes over the engine: greedy tokens a second of each door, against `generate` of the same model.
 
-A door has a loop of its own; the bar is 3 % of the engine's figure.
+Each door runs its own loop, which may cost at most 3 % of the engine's speed.
 """
 
 from __future__ import annotations

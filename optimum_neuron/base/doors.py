@@ -101,7 +101,7 @@ def serve(names: Names) -> None:
 
 
 def spec_of(name: str, path: Sequence[str] = ()) -> ModuleSpec:
-    """Return the spec of a module of a table that is served, for a finder of its own.
+    """Return the spec of a served module, for use by another finder.
 
     Args:
         name: its name.

@@ -1,6 +1,6 @@
 """Lazy names of a package that are in its stub, also those of other packages.
 
-`lazy_loader.attach_stub` does the same for stubs that import from modules of their own package only.
+`lazy_loader.attach_stub` supports only stubs that import from the package's own modules.
 
     __getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
 """

@@ -37,7 +37,7 @@ def is_kernel(node: fx.Node) -> bool:
 def write_out(module: fx.GraphModule) -> None:
     """Replace operators of `nki_op` by the kernels and the operators of ATen that they are made of, in place."""
     if f"{nki.__name__}.custom_ops" not in sys.modules:
-        return  # nobody has defined one
+        return  # no such operator is defined
     graph = module.graph
     for node in list(graph.nodes):
         if node.target in nki.WRITTEN_OUT:

@@ -24,7 +24,7 @@ class Served(Protocol):
 
 
 class Replica(Protocol):
-    """What answers, on cores of its own."""
+    """One copy of a served model, with its own cores."""
 
     model: Any
     """The compiled model."""

@@ -54,7 +54,7 @@ class ProgramCounts:
     notes: tuple[str, ...] = ()
 
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
-        """Estimate the requests of one batch, or, with continuous batching, those that run at once."""
+        """Estimate the requests of one batch; with continuous batching, those that run at the same time."""
         program, plan, assumptions = self.program, self.plan.value, []
         pool = self._pool(machine) if is_paged(program) else None
         speculation, outcome = None, None

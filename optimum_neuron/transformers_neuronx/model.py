@@ -11,6 +11,7 @@ of the checkpoint.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -110,7 +111,7 @@ class NeuronModelBase:
             )
         else:
             self._model = NeuronModelForCausalLM.from_model(read_module(self.checkpoint, self.config), **self._options)
-        self._positions = Positions(self._model)
+        self.__dict__.pop("_positions", None)
 
     def compile(self, parallel_degree: int | None = None) -> None:
         """Compile, as `to_neuron` does; `setup` then has nothing left to do."""
@@ -139,6 +140,11 @@ class NeuronModelBase:
             message = f"This {type(self).__name__} is not compiled."
             raise ConfigError(message, hint="Call to_neuron() first.", model=type(self).__name__)
         return self._model
+
+    @functools.cached_property
+    def _positions(self) -> Positions:
+        """The sequences in the cache of the compiled model."""
+        return Positions(self.compiled)
 
     def _check_same_model(self, saved: PretrainedConfig) -> None:
         names = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
@@ -181,12 +187,10 @@ class NeuronModelBase:
 
     def reset(self) -> None:
         """Forget the sequences in the cache."""
-        self.compiled  # noqa: B018  (it must be compiled)
         self._positions.reset()
 
     def reorder_cache(self, reorder_ids: Sequence[int] | torch.Tensor) -> None:
         """Let row i continue from the former row `reorder_ids[i]`."""
-        self.compiled  # noqa: B018
         self._positions.reorder(torch.as_tensor(reorder_ids))
 
     def setup_reorder_cache(self) -> None:
@@ -266,7 +270,6 @@ class NeuronModelBase:
         num_logits: int = 1,
     ) -> torch.Tensor:
         """Add tokens, and return the logits [batch, columns, vocabulary] after the last `num_logits` of them."""
-        self.compiled  # noqa: B018
         logits = self._positions(input_ids.long(), position(cache_ids), start_ids, num_logits).float()
         if self.neuron_config.log_softmax_scores:
             logits = logits.log_softmax(-1)

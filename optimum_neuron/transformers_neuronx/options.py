@@ -14,7 +14,7 @@ from typing import Any
 from ..base import env
 from ..base.core import Choice
 from ..errors import ConfigError, invalid_choice
-from ..hardware import INSTANCES, legal_core_counts, resolve_instance
+from ..hardware import TARGETS, fitting_instances, legal_core_counts, resolve_instance
 from .config import KVCacheQuantizationConfig, NeuronConfig, QuantizationConfig
 
 logger = logging.getLogger(__name__)
@@ -133,29 +133,19 @@ def choose_instance(tp_degree: int) -> Choice[str]:
     named = resolve_instance()
     if env.instance_type() is not None or tp_degree in legal_core_counts(named.value).counts:
         return Choice(value=named.value.name, reason=named.reason)
-    found = [
-        spec
-        for spec in sorted(INSTANCES.values(), key=lambda spec: (_rank(spec.family), spec.num_logical_cores()))
-        if spec.family in _FAMILIES and tp_degree in legal_core_counts(spec).counts
-    ]
-    if not found:
-        counts = sorted({n for spec in INSTANCES.values() if spec.family in _FAMILIES for n in _counts(spec)})
-        raise ConfigError(
-            f"tp_degree={tp_degree} is not possible on any instance of {', '.join(_FAMILIES)}.",
-            hint=f"Use one of {', '.join(map(str, counts))}.",
-            option="tp_degree",
-            value=tp_degree,
-            legal=counts,
-        )
-    return Choice(value=found[0].name, reason=f"the smallest instance on which {tp_degree} cores can work together")
-
-
-def _rank(family: str) -> int:
-    return _FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES)
-
-
-def _counts(spec: Any) -> tuple[int, ...]:
-    return legal_core_counts(spec).counts
+    for family in _FAMILIES:
+        for spec, _ in fitting_instances(TARGETS[family].instances, lambda count: count == tp_degree):
+            reason = f"the smallest instance on which {tp_degree} cores can work together"
+            return Choice(value=spec.name, reason=reason)
+    instances = [spec for family in _FAMILIES for spec in TARGETS[family].instances]
+    counts = sorted({count for spec in instances for count in legal_core_counts(spec).counts})
+    raise ConfigError(
+        f"tp_degree={tp_degree} is not possible on any instance of {', '.join(_FAMILIES)}.",
+        hint=f"Use one of {', '.join(map(str, counts))}.",
+        option="tp_degree",
+        value=tp_degree,
+        legal=counts,
+    )
 
 
 def _weights(quant: QuantizationConfig | None) -> Mapping[str, Any]:

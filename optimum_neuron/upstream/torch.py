@@ -146,7 +146,7 @@ NAMES = (
         target="torch._C.DispatchKey",
         why="An operator whose gradient is in float64 is decomposed before graphs are differentiated.",
     ),
-    Name(target="torch._C.Graph", why="A segment on the CPU is a TorchScript graph of its own."),
+    Name(target="torch._C.Graph", why="Each segment on the CPU is a separate TorchScript graph."),
     Name(target="torch._C.TensorType", why="Values between segments are tensors of any shape to TorchScript."),
     Name(
         target="torch._C._create_function_from_graph",

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from ..base import env
 from ..device import placement
 from ..errors import ConfigError, CoreBusyError
 from .ordinals import global_ordinal
+from .utilities import get_free_tcp_ports
 
 Result = TypeVar("Result")
 
@@ -60,7 +60,7 @@ def spawn(
         raise CoreBusyError(message, hint="Use the device only in the function that `spawn` calls.")
     count = env.num_spawned()
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"] = str(_free_port())
+    shared["MASTER_PORT"] = str(get_free_tcp_ports()[0])
     started: list[Any] = []
     for rank in range(count):
         variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -84,12 +84,6 @@ def spawn(
 def _run(index: int, fn: Callable[..., Any], rank: int, args: tuple[Any, ...], variables: dict[str, str]) -> None:
     os.environ.update(variables)
     fn(rank, *args)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def launch(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def choose_attention(decoder: Decoder, kernel: AttentionKernel) -> Choice[str] | None:
-    """Let layers attend to prompts by a kernel where they can, and say which; None if nobody asked for one."""
+    """Give layers the attention kernel where they support it, and return which ones; None for plain attention."""
     if kernel == "plain":
         return None
     obstacles = {number: _obstacle(decoder, number) for number in range(len(decoder.layers))}

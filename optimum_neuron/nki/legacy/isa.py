@@ -1,6 +1,6 @@
 """`neuronxcc.nki.isa`: instructions that return their result as a new tile.
 
-Those that only return their result are rows of `adapters.py`; moves are in `moves.py`, and the others here.
+Instructions that need no other change are rows of `adapters.py`. Moves are in `moves.py`, the others here.
 """
 
 from __future__ import annotations
