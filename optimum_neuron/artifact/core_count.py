@@ -17,7 +17,6 @@ def core_count(program: Program, shards: Shards) -> Choice[int]:
 
     Args:
         program: that of one core of each stage.
-        shards: its weights that are divided.
     """
     stages, reasons = stage_programs(program), []
     totals = [sum(spec.size_bytes for spec in stage.weights.values()) for stage in stages]

@@ -104,7 +104,6 @@ def spec_of(name: str, path: Sequence[str] = ()) -> ModuleSpec:
     """Return the spec of a served module, for use by another finder.
 
     Args:
-        name: its name.
         path: the `__path__` of its parent.
     """
     last = name.rpartition(".")[2]
@@ -121,7 +120,6 @@ def open_doors(module: str, names: Names) -> tuple[Callable[[str], Any], Callabl
 
     Args:
         module: its `__name__`, one of the table.
-        names: the table.
     """
     serve(names)
     held = _contents(module, names)

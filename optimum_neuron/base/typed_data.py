@@ -85,10 +85,8 @@ def misfits(data: Any, kind: Any, key: str = "") -> Iterator[Misfit]:
     """Yield the values of plain data, or of a dataclass made of it, that are not of their type.
 
     Args:
-        data: the data.
         kind: a type hint, or a table of the types of an object's fields; fields without a type may hold anything, and
             a field that is missing fits.
-        key: keys that lead to the data.
     """
     if isinstance(kind, Mapping):
         yield from _of_table(data, kind, key)

@@ -19,10 +19,6 @@ def refuse_beside(distribution: str, module: str) -> None:
 
     Args:
         distribution: the vendor's, for example "torch-neuronx".
-        module: Imported module.
-
-    Raises:
-        ImportError: the vendor's is installed; the message has the commands for either choice.
     """
     try:
         version = importlib.metadata.version(distribution)

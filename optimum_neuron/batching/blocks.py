@@ -21,8 +21,6 @@ def chain_hashes(tokens: Sequence[int], block_size: int, key: bytes = b"") -> li
     """Return a hash for each full block of tokens, which depends on all tokens before it.
 
     Args:
-        tokens: a prompt.
-        block_size: tokens of a block.
         key: what else keys and values depend on, such as an adapter.
     """
     hashes, previous = [], key

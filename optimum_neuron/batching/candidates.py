@@ -59,7 +59,6 @@ class CandidateSampler:
 
         Args:
             values_RK: the largest logits of each row, in descending order.
-            tokens_RK: their tokens.
             vocabulary: number of all logits of a row.
             generator: the random stream, which goes on as in `multinomial`; after None, it is as before.
         """

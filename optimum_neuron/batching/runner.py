@@ -26,11 +26,7 @@ Results = dict[str, torch.Tensor]
 
 
 class Runner:
-    """The graphs of a program, and one pool of blocks.
-
-    Raises:
-        DeviceMemoryError: another pool does not fit in the core's HBM.
-    """
+    """The graphs of a program, and one pool of blocks."""
 
     def __init__(self, loaded: LoadedProgram, signature: Signature) -> None:
         assert signature.is_paged, "the cache of the program is a pool of blocks"

@@ -90,7 +90,6 @@ class Sampler:
         """Return the next token, and its logarithmic probability if it is wanted.
 
         Args:
-            logits_V: all logits.
             on_device: the largest of them [1, K] in descending order and their tokens, if the device found some.
         """
         if self.generator is not None and not isinstance(sampler := self._candidates, str):
@@ -145,12 +144,8 @@ def make_sampler(
 
     Args:
         model: a model with transformers' `GenerationMixin`.
-        prompt: token ids.
         generation_config: settings; None for the model's.
         options: settings of this request, and keywords of `generate` such as `logits_processor` and `tokenizer`.
-        num_slots: tokens that a sequence can hold.
-        seed: of its random stream.
-        wants_logprobs: whether logarithmic probabilities are returned.
     """
     calls = {name: options[name] for name in _OF_CALLS if name in options}
     given = {name: value for name, value in options.items() if name not in _OF_CALLS and value is not None}

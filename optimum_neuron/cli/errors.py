@@ -81,8 +81,6 @@ def run_guarded(func: Callable[[Out], int | None], out: Out, *, command: str) ->
     While it runs, stray prints of libraries and model code go to stderr: stdout carries only the answer.
 
     Args:
-        func: Command to run.
-        out: Output streams.
         command: Command line as the user typed it, for hints.
     """
     try:

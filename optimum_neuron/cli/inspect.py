@@ -80,10 +80,8 @@ def show_facts(out: Out, facts: Mapping[str, Any], title: str = "") -> None:
     """Render nested facts: a table of single values, then every list and inner dictionary under its name.
 
     Args:
-        out: Output stream.
         facts: Plain data; keys that end in `_bytes`, and all that is below one, are shown with a unit, and
             `Choice.to_dict()` values with a reason.
-        title: Heading of the single values.
     """
     single, nested = [], {}
     suffix = "_bytes" if title.endswith("_bytes") else ""

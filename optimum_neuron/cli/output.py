@@ -68,7 +68,6 @@ class Out:
         Args:
             rows: One dictionary per row; a missing key is an empty cell.
             columns: The keys to show, in order (default: all); one that is empty in every row is left out.
-            title: A line above the table.
         """
         if self.mode != "human":
             return
@@ -115,11 +114,7 @@ class Out:
         self._talk("next", "cyan", next_command)
 
     def flush(self) -> None:
-        """Flush the streams.
-
-        Raises:
-            BrokenPipeError: The reader has gone away; `pipe_closed` is set.
-        """
+        """Flush the streams."""
         try:
             self.stdout.flush()
         except BrokenPipeError:
@@ -185,7 +180,6 @@ def choice_rows(data: Mapping[str, Any], labels: Mapping[str, str], *, column: s
     Args:
         data: Holds plain values or those of `Choice.to_dict()`.
         labels: Keys to show, with their labels; a missing key or None is left out.
-        column: Title of the values.
     """
     rows = []
     for name, label in labels.items():

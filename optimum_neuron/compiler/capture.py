@@ -85,7 +85,6 @@ def capture(
         module: called as `module(*inputs)`, or `module(*inputs, states)` with a list of state tensors.
             States are named "<what>.<layer>"; when a stack is shortened only the states of the captured layers
             are passed.
-        name: label of the entry point.
         role: Role of the entry point, see `ir.Role`.
         sizes: size of each axis that has buckets.
         inputs: shapes and dtypes of the positional inputs.
@@ -98,10 +97,6 @@ def capture(
         kinds: equal layers of stacks, where they are known, see `stacks.repeating`.
         refuse_numbers: refuse code that makes a number or a text of a value and does not use it in the graph: text,
             type checks, and caught errors would be those of the capture.
-
-    Raises:
-        CaptureError: the forward depends on tensor values, does something that cannot be traced, or mixes dtypes that
-            torch refuses.
     """
     stacks, states = find_stacks(module, keep_states=bool(states)), states or {}
     mode, lines = FakeTensorMode(allow_non_fake_inputs=True), Lines()

@@ -101,7 +101,6 @@ def host_exchange(subprogram: Subprogram, num_parts: int) -> Subprogram:
     rounded once, at the end.
 
     Args:
-        subprogram: the exchange on one core.
         num_parts: Number of tensors; a sum may leave out those of zeros.
     """
     node = exchange_of(subprogram)

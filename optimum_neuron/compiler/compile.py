@@ -75,10 +75,7 @@ def compile_graphs(
     """Compile entry points of one model into one program.
 
     Args:
-        captures: one function for each entry point.
         target: Compile target; None leaves the operator check out.
-        auto_cast: which float32 operations are rounded.
-        auto_cast_type: dtype that they are rounded to.
         allow_host_ops: unsupported operators that may run on the host.
         implicit_integer_downcast: kinds of integer operators that may lose digits, see `check_graph`.
         num_stages: Pipeline stages that the layers are divided into.

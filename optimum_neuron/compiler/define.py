@@ -28,8 +28,6 @@ def define(
 
     Args:
         schema: Schema with the namespace, as torch writes it.
-        fake: returns results without data.
-        run: returns results with data.
         dispatch: torch's dispatch key of `run`.
         any_strides: it takes arguments of any strides, so Inductor copies none of them.
     """

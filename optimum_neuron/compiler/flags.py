@@ -105,7 +105,6 @@ def parse_flags(arguments: str | Sequence[str] | None, *, defaults: Sequence[str
     """Read flags from one text or from a list of words.
 
     Args:
-        arguments: the flags.
         defaults: words of NEURON_CC_FLAGS, which count where `arguments` do not say otherwise.
     """
     words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]

@@ -121,11 +121,7 @@ class NeuronCcFlags:
 
 
 def parse_neuron_cc(arguments: str | Sequence[str] | None) -> NeuronCcFlags:
-    """Read flags from one text or from a list of words.
-
-    Raises:
-        ConfigError: a flag is unknown, of the other compiler, or has a wrong value; all are named.
-    """
+    """Read flags from one text or from a list of words."""
     words = shlex.split(arguments) if isinstance(arguments, str) else [str(word) for word in arguments or ()]
     values, problems = _values(words)
     problems += _conflicts(values)

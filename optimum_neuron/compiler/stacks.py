@@ -78,7 +78,6 @@ def find_stacks(module: nn.Module, *, keep_states: bool = False) -> tuple[Stack,
     """Return the outermost `ModuleList`s of layers, to be captured whole.
 
     Args:
-        module: the model.
         keep_states: It is a decoder, whose layers may be of several classes, as in Jamba. In other models, such a list
             may be anything, and only lists of one class are layers.
 
@@ -116,9 +115,7 @@ def repeating(
     A layer may find its states by its index, so the last layer of a model with states is never captured as layer 2.
 
     Args:
-        stacks: the stacks, captured whole.
         recording: records the model with some of their layers.
-        keep_states: the model has states.
         kinds: stacks whose equal layers are known: for each layer the first one that is equal to it. No record is made
             if this is known for all stacks, and layers repeat.
     """

@@ -39,10 +39,6 @@ def convolution_cycles(positions: int, channels_in: int, channels_out: int, taps
 
     Args:
         positions: pixels of the result, all rows of the batch together.
-        channels_in: input channels of one group.
-        channels_out: output channels of one group.
-        taps: positions of the kernel.
-        groups: independent groups of channels.
     """
     if channels_in < FEW_CHANNELS:
         return groups * product_cycles(positions, channels_in * taps, channels_out)

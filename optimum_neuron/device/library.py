@@ -107,7 +107,6 @@ def connect(answers: Callable[[ctypes.CDLL], Callbacks], complete: Callable[[cty
     """Set what loading needs of other parts of the device; `import torch` does so.
 
     Args:
-        answers: returns the functions that C++ calls.
         complete: registers the parts written in Python; called once the shared object is loaded.
     """
     global _answers, _complete
@@ -151,13 +150,8 @@ def register(
     """Load a shared object of the device's sources, which registers its device with torch.
 
     Args:
-        path: the shared object.
-        answers: returns the functions that C++ calls.
         signatures: its C functions besides those of csrc/exports.h.
         meters: address of the meters of cores (`neuron_meters`), where it shares them with another device.
-
-    Raises:
-        LoweringError: it cannot be loaded, or torch rejects the device.
     """
     library = _opened(path, {**_SIGNATURES, **signatures})
     host = _filled(library, answers(library), meters)

@@ -88,11 +88,7 @@ def current() -> Numerics:
 def use(
     mode: Mode, *, auto_cast_type: Operand = "bf16", stochastic_rounding: bool = False, seed: int = 0
 ) -> Iterator[Numerics]:
-    """Compute with another arithmetic (the fields of `Numerics`) for the length of a block, in every thread.
-
-    Raises:
-        ConfigError: an unknown value, or stochastic rounding of the host's arithmetic.
-    """
+    """Compute with another arithmetic (the fields of `Numerics`) for the length of a block, in every thread."""
     before = current()
     numerics = Numerics(mode=mode, auto_cast_type=auto_cast_type, stochastic_rounding=stochastic_rounding, seed=seed)
     _set(numerics)

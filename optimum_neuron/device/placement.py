@@ -29,11 +29,7 @@ _forked = False
 
 
 def instance() -> InstanceSpec:
-    """The simulated instance.
-
-    Raises:
-        ConfigError: a variable names none.
-    """
+    """The simulated instance."""
     return resolve_instance().value
 
 
@@ -43,11 +39,7 @@ def target() -> Target:
 
 
 def device_count() -> int:
-    """Number of devices: the cores that NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES leave, or all of the instance.
-
-    Raises:
-        ConfigError: a variable names cores or an instance that do not exist.
-    """
+    """Number of devices: cores that NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES leave, or all of the instance."""
     return _device_count(env.machine_variables())
 
 
@@ -79,12 +71,7 @@ def claim(device: int) -> HbmLedger:
 
 
 def core(device: int) -> CoreClaim:
-    """Make the core of a device this process's, if it is not yet, and return the claim.
-
-    Raises:
-        ConfigError: there is no such device.
-        CoreBusyError: another process holds the core, or this process is a fork of one that used the device.
-    """
+    """Make the core of a device this process's, if it is not yet, and return the claim."""
     with _lock:
         if device not in _claims:
             require_device(device)

@@ -76,9 +76,6 @@ def use(library: Library) -> Iterator[None]:
 
     Args:
         library: "blas" for the CPU's results, bit for bit; "onednn" for oneDNN from `MIN_MULTIPLICATIONS` on.
-
-    Raises:
-        ConfigError: an unknown library.
     """
     if library not in get_args(Library):
         raise invalid_choice("library", library, get_args(Library))

@@ -36,9 +36,7 @@ def save_optimizer(
     """Write optimizer states; every process calls it.
 
     Args:
-        model: whose parameters the optimizer has.
         optimizer: of torch, or accelerate's wrapper of one.
-        folder: the checkpoint.
         masters: float32 weights of 16-bit parameters, by name; the optimizer has them in their place.
     """
     import torch.distributed.checkpoint as dcp

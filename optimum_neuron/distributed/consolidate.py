@@ -88,11 +88,7 @@ def consolidate(
 
 
 def read_joined(checkpoint: str | Path) -> dict[str, torch.Tensor]:
-    """Return the weights that `consolidate` writes, by their names.
-
-    Raises:
-        ArtifactError: the checkpoint has no weights.
-    """
+    """Return the weights that `consolidate` writes, by their names."""
     folder, _ = _folders(Path(checkpoint))
     return _read(_require_weights(folder))
 

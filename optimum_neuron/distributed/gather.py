@@ -20,10 +20,8 @@ def gather_for_metrics(
     """Return the results of one process of each `num_same` neighbors in rank, as `Accelerator.gather_for_metrics`.
 
     Args:
-        accelerator: of the trainer.
         data: tensors whose first axis are rows, nested as one likes; or a list of objects, one for each row.
         use_gather_object: whether it is a list of objects.
-        num_same: processes that see the same batch.
     """
     state = accelerator.gradient_state
     num_rows = state.remainder if state.end_of_dataloader and state.remainder > 0 else None

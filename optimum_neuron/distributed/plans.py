@@ -94,11 +94,7 @@ def tensor_plan(model: nn.Module, *, size: int, splits_tokens: bool = False) -> 
 
 
 def expand(model: nn.Module, plan: Mapping[str, str]) -> dict[str, str]:
-    """A plan for the modules and parameters that a model has, adapters included, in the order to apply it.
-
-    Raises:
-        ConfigError: adapters that cannot be split; all of them are named.
-    """
+    """A plan for the modules and parameters that a model has, adapters included, in the order to apply it."""
     styles: dict[str, str] = {}
     unsplit: dict[str, str] = {}
     for path, module in model.named_modules():

@@ -50,12 +50,7 @@ def shard(model: nn.Module, sharding: Sharding, mesh: DeviceMesh) -> Stage | Non
 
     Args:
         model: Full transformers model on the host, possibly with adapters; weights are those of rank 0 afterwards.
-        sharding: the way to distribute it.
         mesh: of `MeshSizes.device_mesh`.
-
-    Raises:
-        ConfigError: tensor parallelism of a model without a plan, or of heads or adapters that do not divide; or
-            parameters of several dtypes.
     """
     sizes = sharding.sizes
     plan: Mapping[str, str] = {}
@@ -81,9 +76,6 @@ def mixed_precision(model: torch.nn.Module, sharding: Sharding) -> MixedPrecisio
 
     With master weights the parameters become float32 and layers get them in 16 bits: FSDP2 splits the weights that the
     optimizer steps on (torch docs, `MixedPrecisionPolicy`).
-
-    Raises:
-        ConfigError: trainable parameters of several dtypes.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     dtypes = {parameter.dtype for parameter in trained}

@@ -88,11 +88,7 @@ def _gathered(
 
 
 def load_weights(model: nn.Module, whole: WholeModel, folder: str | Path) -> None:
-    """Load a folder's weights into a model of DTensors, or a stage; every process calls it.
-
-    Raises:
-        ModelError: the weights are another model's.
-    """
+    """Load a folder's weights into a model of DTensors, or a stage; every process calls it."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
     saved: Mapping[str, torch.Tensor] = read_weights(folder)

@@ -31,14 +31,8 @@ def choose_bucket(size: int, buckets: Sequence[int], *, subject: str, measure: s
     """Return the smallest bucket that holds an input, and the reason.
 
     Args:
-        size: size of the input.
-        buckets: compiled sizes, rising.
         subject: the input in words, for example "The prompt".
         measure: its size in words, for example "20 tokens".
-        hint: Remedy if it is too large.
-
-    Raises:
-        ShapeError: it is larger than every bucket; they are listed.
     """
     bucket = smallest_bucket(size, buckets)
     if bucket is None:
@@ -60,8 +54,6 @@ def chunk_length(lengths: Collection[int], *, num_left: int, room: int) -> int:
     It is 1, a decode step, where every compiled chunk would reach past the cache.
 
     Args:
-        lengths: compiled chunks.
-        num_left: tokens to add.
         room: slots that are left in the cache.
 
     >>> [chunk_length([8, 1024], num_left=n, room=2000) for n in (2000, 128, 127, 1)]

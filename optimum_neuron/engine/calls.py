@@ -104,11 +104,7 @@ class Call:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Call:
-        """Rebuild from plain data.
-
-        Raises:
-            KeyError, TypeError: the data is not a call.
-        """
+        """Rebuild from plain data."""
 
         def leaves(rows: Any) -> tuple[Leaf, ...]:
             return tuple(Leaf(**{**row, "shape": tuple(row["shape"])}) for row in rows)

@@ -80,15 +80,10 @@ class Decoder:
         """Run new columns of a padded batch, write the cache, and return results [R, columns, ...].
 
         Args:
-            input_ids_RT: the new columns.
-            packing: positions of their tokens.
             sequences: the cache, one sequence for each row.
             num_past: columns of the padded batch that are in the cache.
             num_logits: number of last columns to return logits of; 0 for all.
             features: features of a prompt's images or audio, for a program that was compiled with them.
-
-        Raises:
-            ShapeError: a prompt is longer than the largest bucket and the program has no extend graph.
         """
 
         def run(group: Group) -> Results:
@@ -107,11 +102,7 @@ class Decoder:
         return sequences.run(run)
 
     def choose_bucket(self, num_tokens: int) -> Choice[int]:
-        """Return the prefill bucket for a prompt, and the reason.
-
-        Raises:
-            ShapeError: the prompt is longer than the largest bucket.
-        """
+        """Return the prefill bucket for a prompt, and the reason."""
         hint = "Shorten the prompt, or export with a larger prefill_buckets or sequence_length."
         return choose_bucket(
             num_tokens, self.prefill_buckets, subject="The prompt", measure=f"{num_tokens} tokens", hint=hint

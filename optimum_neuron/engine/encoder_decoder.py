@@ -58,11 +58,7 @@ class EncoderDecoder:
         """Add tokens to targets; return "logits" [R, T, V] and results of each layer.
 
         Args:
-            ids_RT: the new tokens.
-            positions_RT: their positions.
-            hidden_RSD: hidden states of the sources.
             mask_RS: 1 for real hidden states, for a program that takes a mask.
-            sequences: the targets' caches.
             num_past: columns of the targets that are in the cache.
         """
 

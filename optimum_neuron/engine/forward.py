@@ -71,11 +71,7 @@ class Forward:
         return results
 
     def choose_bucket(self, axis: str, size: int) -> Choice[int]:
-        """Return the bucket of an axis for an input of a size, and the reason.
-
-        Raises:
-            ShapeError: no bucket holds it.
-        """
+        """Return the bucket of an axis for an input of a size, and the reason."""
         buckets, exact = self.buckets[axis], self.signature.exact
         if size not in buckets and axis in exact:
             compiled = f"compiled for {', '.join(map(str, buckets))} and does not pad this axis: {exact[axis]}"

@@ -164,10 +164,6 @@ class PagedDecoder(Decoder):
         Args:
             role: "prefill" for logits of the last token, "score" for those of every one, padding included. Hidden
                 states of layers are always those of every token.
-            ids_T: at most a chunk of tokens.
-            first: position of the first.
-            table_M: blocks of the sequence's slots.
-            state: the pool.
             adapter: index of the LoRA adapter; read by programs with the input `ADAPTER_INDEX`.
             row: row of the sequence in states without slots, which start from zeros.
         """

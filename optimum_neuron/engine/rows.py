@@ -41,9 +41,7 @@ def batches(num_rows: int, buckets: Sequence[int], *, num_replicas: int = 1) -> 
     """Split rows into batches of compiled sizes, as many for each replica.
 
     Args:
-        num_rows: how many there are.
         buckets: numbers of rows that were compiled, rising.
-        num_replicas: programs that share the work.
 
     Example:
         ```python

@@ -73,9 +73,7 @@ class Group:
         The adapters of the sequences are added if the graph takes them.
 
         Args:
-            graph: label of the entry point.
             tensors: inputs in the order of the graph.
-            shared: further inputs that have no rows.
         """
         tensors, compiled_rows = [*tensors, *self.adapter_inputs(graph)], self.num_rows(graph)
         if self.rows == list(range(compiled_rows)):
@@ -102,12 +100,7 @@ class Sequences:
         return len(self._places)
 
     def copy(self) -> Sequences:
-        """Return a copy that has its own state.
-
-        Raises:
-            DeviceMemoryError: another copy of the state does not fit in the core's HBM.
-            CoreBusyError: the model was closed.
-        """
+        """Return a copy that has its own state."""
         copied = type(self)(self.loaded, self._signature)
         copied._take_sets(len(self._sets))
         for state, original in zip(copied._sets, self._sets, strict=True):
@@ -124,11 +117,7 @@ class Sequences:
             state.executor = self.loaded.executor
 
     def resize(self, num_sequences: int) -> None:
-        """Add empty sequences of the base model, or drop the last ones.
-
-        Raises:
-            DeviceMemoryError: their state does not fit in the core's HBM.
-        """
+        """Add empty sequences of the base model, or drop the last ones."""
         del self._places[num_sequences:], self._adapters[num_sequences:]
         self._places += self._free(num_sequences - len(self._places), in_use=self._places)
         self._adapters += [0] * (len(self._places) - len(self._adapters))
@@ -164,11 +153,7 @@ class Sequences:
         return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
 
     def select(self, indices: Sequence[int]) -> None:
-        """Let sequence i continue from the state of sequence `indices[i]`; a repeated index is copied.
-
-        Raises:
-            DeviceMemoryError: the state of more sequences does not fit in the core's HBM.
-        """
+        """Let sequence i continue from the state of sequence `indices[i]`; a repeated index is copied."""
         places: list[Place | None] = []
         for index in indices:
             place = self._places[index]

@@ -182,12 +182,7 @@ class Signature:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, file: Path | str = "the compiled model") -> Signature:
-        """Rebuild from plain data; NEFFs of version 0.1 had the one role of encoders alone.
-
-        Args:
-            data: the data.
-            file: file that holds it, for messages.
-        """
+        """Rebuild from plain data; NEFFs of version 0.1 had the one role of encoders alone."""
         hint, key = "Export the model again.", "signature"
         try:
             signature = cls._built(data)

@@ -60,7 +60,6 @@ class Steps:
 
         Args:
             graphs: labels of the decode graphs by the number of slots that they see.
-            sequences: the cache.
             lengths_R: tokens of each sequence that are in the cache.
             prepare: makes the inputs; it takes positions as they are, because each step increases them in place.
         """

@@ -62,9 +62,6 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
 
     Args:
         folder: the checkpoint, for its tokenizer; without one there is no comparison.
-        recorder: the compiled program.
-        signature: how it is called.
-        reference: the transformers model in float32.
     """
     import torch
 
@@ -109,7 +106,6 @@ def with_quantized_weights(
     Args:
         reference: the transformers model; it is not changed.
         sources: tensors of each weight of the program.
-        tensors: where they are.
         shards: weights that are divided among cores, each of which rounds its inputs by their own largest one.
         reader: the library that read the weights of the reference model.
     """

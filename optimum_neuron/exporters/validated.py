@@ -47,13 +47,8 @@ def validated(
     """Return a loaded model with its comparison, a recorded one if there is one.
 
     Args:
-        prepared: the model.
         atol: largest absolute difference that passes; None derives it from the arithmetic.
         trust_remote_code: allow code of the checkpoint to run; the comparison is then not recorded.
-        remember: whether records are read and written.
-
-    Raises:
-        ValidationError: the model differs from the reference; it is closed.
     """
     errors, quality, choice = recorded_or_compared(
         _unknown(prepared, trust_remote_code, remember),
@@ -94,14 +89,7 @@ def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str
 
 
 def comparison_key(folder: Path, parts: Mapping[str, Prepared], config: Any, atol: float | None) -> dict[str, Any]:
-    """Return everything that the result of a comparison depends on, but versions.
-
-    Args:
-        folder: that of the checkpoint.
-        parts: compiled programs by name.
-        config: configuration of the whole.
-        atol: largest absolute difference that passes.
-    """
+    """Return everything that the result of a comparison depends on, but versions."""
     return {
         "files": {path.relative_to(folder).as_posix(): _hash(path) for path in _files(folder)},
         "neffs": {name: _hash(part.artifact.path) for name, part in parts.items()},

@@ -41,7 +41,6 @@ def disk_full(kind: type[NeuronError], *, path: Path, needed_bytes: int) -> Neur
     """Make the error for a full disk; call it after the partial file is gone, because it reads the free bytes.
 
     Args:
-        kind: Class of the error.
         path: File or folder that was being written.
         needed_bytes: Size in bytes, or a lower bound if the size is not known yet.
     """

@@ -29,11 +29,7 @@ def can_write(folder: Path) -> bool:
 
 
 def private_folder(shared: Path) -> Path:
-    """Return the private folder in place of a shared one. Its parents are made, it may not exist yet.
-
-    Raises:
-        ConfigError: the temporary folder cannot be written, or another user can access the private folder.
-    """
+    """Return the private folder in place of a shared one. Its parents are made, it may not exist yet."""
     user = os.geteuid()
     try:
         root = Path(tempfile.gettempdir()) / f"optimum-neuron-{user}"

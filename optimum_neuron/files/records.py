@@ -108,10 +108,7 @@ class Records:
         """Remove files, and return the name, reason, and size of each.
 
         Args:
-            older_than_days: remove those written longer ago.
             unusable: remove those of other versions, and damaged ones.
-            everything: remove all.
-            dry_run: only list them.
         """
         removed = []
         for path, size_bytes, problem in self._entries():

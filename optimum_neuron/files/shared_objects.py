@@ -52,12 +52,7 @@ def publish(built: Path, library: Path, records: Mapping[Path, str]) -> None:
     """Write a library durably, and then the records that point to it.
 
     Args:
-        built: a finished library, which is copied.
-        library: where it goes.
         records: JSON files to write in the same folder, each with its function.
-
-    Raises:
-        LoweringError: a file cannot be written.
     """
     data = built.read_bytes()
     make_folder(library.parent)
@@ -71,11 +66,7 @@ def publish(built: Path, library: Path, records: Mapping[Path, str]) -> None:
 
 
 def writable(record: Path) -> Path:
-    """Return where a record can be written: in its place, or in a private folder if its own cannot be written.
-
-    Raises:
-        ConfigError: neither can be written.
-    """
+    """Return where a record can be written: in its place, or in a private folder if its own cannot be written."""
     if can_write(record.parent):
         return record
     private = _private(record)

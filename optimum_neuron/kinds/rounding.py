@@ -80,10 +80,7 @@ def cached_logits(
     """Return float32 logits [1, T, V] of the reference model with rounded keys and values.
 
     Args:
-        reference: the transformers model.
-        ids_1T: one sequence.
         dtype: what keys and values are stored in.
-        scales: those of a checkpoint, by layer.
         num_exact: tokens at the beginning that attend to each other as they are; the others attend to stored ones.
         **options: what the model takes beside token ids, for each token.
     """

@@ -182,14 +182,7 @@ def analysis_of(
     """Return what the first of the cores did, which recorded their instructions.
 
     Args:
-        name: name of the kernel.
-        cores: cores of the launch.
-        result: what the kernel returned.
-        edges: its schedule by hand.
         platform: Python that the hardware's compiler does not take.
-
-    Raises:
-        ConfigError: the first core executed no instruction.
     """
     core = cores[0]
     stream = core.stream

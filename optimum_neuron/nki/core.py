@@ -274,14 +274,7 @@ def refuse_value(message: str, hint: str, rule: str) -> NoReturn:
 
 
 def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
-    """Raise the error of a broken rule, with the line of the kernel.
-
-    Args:
-        message: what is wrong, with the value.
-        hint: what to do.
-        rule: Name of the rule.
-        **details: values for programs.
-    """
+    """Raise the error of a broken rule, with the line of the kernel."""
     place = kernel_line()
     raise KernelError(message + quoted(place), hint=hint, rule=rule, line=place, **details)
 

@@ -149,8 +149,6 @@ def rounded(values: torch.Tensor, row: Format, *, precise: bool = True) -> torch
     """Return values as the host stores them in a format: rounded to nearest even, integers saturated.
 
     Args:
-        values: any dtype.
-        row: the format.
         precise: False keeps floats as float32.
     """
     if row.is_float:

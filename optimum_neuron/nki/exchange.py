@@ -28,11 +28,7 @@ def exchange(
     """Post the tensors of this rank, wait for the group, and return what each rank posted.
 
     Args:
-        core: the core.
         group: Ranks that take part; with `within_grid`, numbers of cores.
-        opcode: Name of the collective.
-        terms: what all must have in common.
-        tensors: what this rank sends.
         within_grid: Whether programs of one grid exchange, and not ranks.
 
     Returns:

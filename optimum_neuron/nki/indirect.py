@@ -43,12 +43,8 @@ class IndirectTensor(NkiTensor):
         """Return the view of a tensor by an access pattern whose first dimension goes by indices.
 
         Args:
-            tensor: the tensor.
-            pattern: step and count of each dimension.
-            offset: element that index 0 names.
             indices: one index for each count of the first dimension.
             row_step: elements from one index to the next.
-            num_rows: how many indices there are.
         """
         base = tensor.storage.base
         counts, steps = [count for _, count in pattern], [step for step, _ in pattern]

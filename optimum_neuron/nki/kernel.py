@@ -204,11 +204,7 @@ def simulate(kernel: Callable[..., Any]) -> Kernel:
 def launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, record: bool = False, strict: bool = False
 ) -> tuple[Any, list[Record]]:
-    """Run a kernel, and return its results and, if it records, the stream of its first core.
-
-    Raises:
-        KernelError: the kernel breaks a rule.
-    """
+    """Run a kernel, and return its results and, if it records, the stream of its first core."""
     result, cores = launch_on_cores(kernel, args, kwargs, record=record, strict=strict)
     return result, cores[0].stream or []
 

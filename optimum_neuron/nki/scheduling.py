@@ -51,9 +51,6 @@ def reordered(
     """Return the numbers of a stream in the order of a schedule, and where it turns around what the data need.
 
     Args:
-        stream: the instructions.
-        edges: the schedule by names.
-        pairs: what the data need.
         waits: numbers of instructions, and of those that wait for them.
     """
     named: dict[str, list[int]] = collections.defaultdict(list)

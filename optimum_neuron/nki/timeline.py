@@ -160,8 +160,6 @@ def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Seque
     """Return when each instruction runs on the target's engines.
 
     Args:
-        stream: the instructions.
-        target: what is simulated.
         waits: by number of an instruction, the earlier ones that it waits for although its data do not need them.
     """
     core, timing = target.core, target.timing

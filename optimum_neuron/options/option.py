@@ -135,8 +135,6 @@ def check_known(options: Iterable[str], known: Iterable[str], *, what: str, list
     """Reject unknown keywords, all at once, each with the nearest known one.
 
     Args:
-        options: keywords of a call.
-        known: those that there are.
         what: what they are options of, for the message.
         listed: where all of them are listed, if they are more than a few: a command, or a call of `help`.
     """

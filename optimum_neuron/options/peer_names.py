@@ -19,22 +19,14 @@ def renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
     """Return options under the names that they have here.
 
     Args:
-        options: options with their values.
         names: other names, and the options that they are.
-
-    Raises:
-        ConfigError: an option has two values, under several of its names.
     """
     own = {name: value for name, value in options.items() if name not in names}
     return joined(own, ((name, names[name], options[name]) for name in names if name in options))
 
 
 def joined(options: dict[str, Any], others: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return options, with the values of others: each a name, the option that it is, and a value.
-
-    Raises:
-        ConfigError: an option has two values.
-    """
+    """Return options, with the values of others: each a name, the option that it is, and a value."""
     options = dict(options)
     for other, name, value in others:
         if options.setdefault(name, value) != value:

@@ -53,10 +53,7 @@ def count_errors(
     """Yield an error for each field that is no integer from 1 to `LARGEST_COUNT`.
 
     Args:
-        config: has the fields.
-        names: fields.
         optional: they may be None.
-        allows_zero: they may be 0.
     """
     for name in names:
         value = getattr(config, name)
@@ -90,8 +87,6 @@ def missing_axes(sizes: Mapping[str, Any], axes: Iterable[str], what: str) -> li
     """Return an error for each size of an axis that the model does not have; None means no size.
 
     Args:
-        sizes: by axis.
-        axes: Axes of the model.
         what: Start of the message, for example "the inputs of a BERT model have".
     """
     axes = list(axes)

@@ -19,7 +19,6 @@ def profile_pipeline(folder: Path, *, num_steps: int) -> Profile:
 
     Args:
         folder: written by `optimum-cli export neuron`.
-        num_steps: denoising steps.
     """
     from ..exporters.diffusion import load_pipeline, place
     from ..kinds.diffusion import example_arguments, in_place

@@ -55,12 +55,7 @@ class Process:
 
     @contextlib.contextmanager
     def alone(self, folder: Path) -> Iterator[None]:
-        """Keep other threads and processes from touching claims on the instance; unused locks are freed at the end.
-
-        Raises:
-            ConfigError: the folder cannot be used.
-            CoreBusyError: another process has not finished for half a minute.
-        """
+        """Keep other threads and processes from touching claims on the instance; unused locks are freed at the end."""
         try:
             with self._mutex, core_files.exclusive(folder):
                 try:

@@ -84,10 +84,7 @@ class Segment:
         """Number the values of the steps.
 
         Args:
-            steps: steps that follow each other.
             bound: weights and constants by slot, None for all other values.
-            states: slots of the state.
-            inputs: slots of the graph's inputs.
         """
         self._functions: list[CompiledFunction] = [step.function for step in steps]
         made = {slot for step in steps for slot in step.results}

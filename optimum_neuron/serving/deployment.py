@@ -51,9 +51,6 @@ class Deployment:
     """Loads models, and answers requests for them.
 
     Each model has `num_replicas` replicas on separate cores. A request goes to the replica with the fewest requests.
-
-    Raises:
-        ConfigError: this process has fewer cores than the replicas of a model need.
     """
 
     def __init__(self, specs: Iterable[ModelSpec], options: ServeOptions, *, num_replicas: int = 1) -> None:
@@ -78,12 +75,7 @@ class Deployment:
         self.registry.close(self.options.drain_timeout_s)
 
     async def answer(self, endpoint: str, body: Any, call: Call) -> Answer:
-        """Answer the body of a request to an endpoint.
-
-        Raises:
-            RequestError: the endpoint or the model does not exist, the body is wrong, or the model is not ready.
-            QueueFullError: too many requests wait.
-        """
+        """Answer the body of a request to an endpoint."""
         if endpoint not in ENDPOINTS:
             message = f"There is no endpoint {endpoint}{nearest(endpoint, ENDPOINTS) or '.'}"
             raise RequestError(message, hint=f"Use {', '.join(ENDPOINTS)}.", status=404)

@@ -177,12 +177,7 @@ class Generator:
 
         Args:
             work: the function; it changes no state of the tokenizer.
-            *arguments: its arguments.
             num_bytes: size of the body that it is for.
-            timeout_s: longest time to wait for it.
-
-        Raises:
-            RequestError: the time is over.
         """
         thread = self._thread if num_bytes <= LONG_BODY_BYTES else self._long_thread
         try:
@@ -200,23 +195,13 @@ class Generator:
             raise RequestError(message, hint=hint, status=400, code="context_length_exceeded", param=field)
 
     def encode(self, text: str, field: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the tokens of a text that can fit.
-
-        Raises:
-            RequestError: it is too long.
-        """
+        """Return the tokens of a text that can fit."""
         self.check_length(len(text), field)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return ids
 
     async def answer(self, prompt: Prompt) -> AsyncIterator[Piece]:
-        """Yield pieces of all answers; each ends with one that has a `finish_reason`.
-
-        Raises:
-            QueueFullError: too many requests wait.
-            RequestError: the time is over, or the request failed in the engine.
-            NeuronError: a setting or the prompt is not supported.
-        """
+        """Yield pieces of all answers; each ends with one that has a `finish_reason`."""
         answers = [_Answer(self, prompt, index) for index in range(prompt.num_answers)]
         outputs: asyncio.Queue[tuple[_Answer, Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -289,11 +274,7 @@ class Generator:
             self._on_finished(answer.facts(None, "abort"))
 
     def score(self, ids: Sequence[int], num_top: int) -> list[TokenLogprob]:
-        """Return the probabilities of a prompt's tokens after the first; no graph runs beside it.
-
-        Raises:
-            NeuronError: the prompt does not fit.
-        """
+        """Return the probabilities of a prompt's tokens after the first; no graph runs beside it."""
         with self.manager.pause(), torch.inference_mode():
             logits_TV = self.model(torch.tensor([list(ids)]), use_cache=False).logits[0]
         pairs = zip(logits_TV[:-1], ids[1:], strict=True)

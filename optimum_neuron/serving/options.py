@@ -113,11 +113,7 @@ def require_packages(*more: str) -> None:
 
 
 def model_specs(sources: tuple[str, ...], options: ServeOptions, compile_options: dict[str, Any]) -> list[ModelSpec]:
-    """Return the models of a server.
-
-    Raises:
-        ConfigError: names are missing, or used twice.
-    """
+    """Return the models of a server."""
     names = options.served_model_name or tuple(
         PurePath(source).name if _is_path(source) else source for source in sources
     )

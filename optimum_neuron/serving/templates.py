@@ -54,7 +54,6 @@ class Templates:
         """Return the text of a chat.
 
         Args:
-            messages: plain data.
             **options: those of transformers' `apply_chat_template`, and variables of the template. With
                 `sanitize_control_tokens`, the text has transformers' marks around control tokens of users.
         """

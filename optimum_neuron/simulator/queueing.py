@@ -51,11 +51,8 @@ def simulate_waits(
     """Simulate a queue, arrival by arrival.
 
     Args:
-        requests_per_s: arrivals.
         service_s: time that a server takes for a batch, whether it is full or not.
-        num_servers: servers.
         batch_size: requests that a server takes at once, if as many wait.
-        num_requests: arrivals to simulate.
 
     Example:
         ```python
@@ -143,14 +140,10 @@ def load_on(
     """Put a load on an instance; `room` is the number of replicas that it holds.
 
     Args:
-        requests_per_s: arrivals.
         service_ms: time of a batch, with its interval.
         num_servers: Parallel servers: replicas, or rows of all replicas if each row is one request.
         batch_size: requests that a server takes at once.
-        num_copies: copies on the instance.
         room: replicas that an instance holds, or several that share each replica.
-        num_instances: how many share each replica.
-        price_usd_per_h: of all of them.
     """
     _require_rate(requests_per_s)
     ends = {end: getattr(service_ms, end) * 1e-3 for end in ENDS}

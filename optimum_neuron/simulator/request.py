@@ -46,7 +46,6 @@ def _asked(
     """Return the field of an option.
 
     Args:
-        help: meaning in one line.
         on: kinds of models that it has an effect on.
         default: its value if it is not given.
         compiled: kinds of compiled models that it has an effect on; None: the same kinds.
@@ -238,7 +237,6 @@ def require_no_options(options: Mapping[str, Any], what: str, *, decided: bool =
 
     Args:
         options: options that have no effect, with their values.
-        what: the model, for the message.
         decided: whether they were decided when it was compiled.
     """
     if not options:

@@ -66,7 +66,6 @@ def make_estimate(
     """Return an estimate on a machine.
 
     Args:
-        machine: instance, price, and fitted constants.
         values: each quantity with the engine or memory that limits it.
         per_s: results of all replicas per second, for the price of a million.
         rate: quantity that `per_s` is; the price has its interval.

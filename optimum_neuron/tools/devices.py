@@ -54,11 +54,7 @@ class Device:
 
 
 def devices(instance: InstanceSpec, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
-    """List the devices of a simulated instance with the processes that hold their cores.
-
-    Raises:
-        ConfigError: the folder of the claims cannot be used.
-    """
+    """List the devices of a simulated instance with the processes that hold their cores."""
     holders = neuron_processes(instance, environ=environ)
     per_device = TARGETS[instance.family].logical_cores_per_chip()
     cores = [tuple(range(first, first + per_device)) for first in range(0, instance.num_chips * per_device, per_device)]

@@ -73,14 +73,9 @@ def reports(
     """Make a report whenever a group is due, without end.
 
     Args:
-        config: the groups and their periods.
         instance: simulated instance; None for that whose cores are held at the time of a report.
         clock: Seconds, as from `time.monotonic`.
-        sleep: waits for seconds.
         say: callback for unreadable state (1) and the content of each report (2).
-
-    Raises:
-        ConfigError: there is no such instance, or the folder of the claims cannot be used.
     """
     monitor = Monitor(config, instance, clock())
     while True:

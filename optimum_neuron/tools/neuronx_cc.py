@@ -61,7 +61,6 @@ def compile_program(model: Path, output: Path, flags: Sequence[str]) -> None:
 
     Args:
         model: file that `torch.export.save` wrote.
-        output: file to write.
         flags: words of the compiler's command line, `--output` left out.
     """
     if not (parent := output.absolute().parent).is_dir():

@@ -49,11 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read(lines: Iterable[str], metrics: Metrics) -> None:
-    """Take lines of `neuron-monitor` until they end.
-
-    Raises:
-        ConfigError: a line is not a neuron-monitor report.
-    """
+    """Take lines of `neuron-monitor` until they end."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -66,11 +62,7 @@ def read(lines: Iterable[str], metrics: Metrics) -> None:
 
 @contextlib.contextmanager
 def serving(metrics: Metrics, address: str, port: int) -> Iterator[int]:
-    """Serve metrics while the block runs, and return the port.
-
-    Raises:
-        ConfigError: the address cannot be listened on.
-    """
+    """Serve metrics while the block runs, and return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -78,11 +78,7 @@ class Metrics:
         self._groups: dict[tuple[str, str], dict[Series, float]] = {}
 
     def update(self, line: Mapping[str, Any]) -> None:
-        """Take the groups of a line of `neuron-monitor`.
-
-        Raises:
-            KeyError, TypeError, AttributeError, ValueError: the line has another schema.
-        """
+        """Take the groups of a line of `neuron-monitor`."""
         labels = {name: line["instance_info"][field] for name, field in _INSTANCE_LABELS.items()}
         hardware = {name: value for name, value in line["neuron_hardware_info"].items() if name != "error"}
         samples_of: dict[tuple[str, str], list[_Sample]] = {

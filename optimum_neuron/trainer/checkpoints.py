@@ -43,14 +43,7 @@ def finish(staged: Path, final: Path, *, step: int, layout: Mapping[str, Any], o
     """Mark a written folder as complete and move it to its place; a folder that is there is replaced.
 
     Args:
-        staged: where it was written.
-        final: its place.
-        step: number of the training step.
         layout: the settings that decide how states are split.
-        optimizer: class of the optimizer.
-
-    Raises:
-        ArtifactError: the disk is full, or the folder is not writable.
     """
     files = {str(path.relative_to(staged)): path.stat().st_size for path in _files(staged)}
     marker = {"step": step, "layout": dict(layout), "optimizer": optimizer, "files": files}

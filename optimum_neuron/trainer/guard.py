@@ -59,9 +59,6 @@ def loss_error(
     """Return the error for a loss that is not finite.
 
     Args:
-        model: not compiled.
-        forward: computes the loss once more.
-        step: number of the training step.
         labels: of the batch, or None.
         first: returns the first result of the processes of a batch that is not empty.
     """

@@ -59,10 +59,6 @@ def training_memory(
 
     Args:
         parameters: Of the model; frozen ones need nothing.
-        optimizer: name of its class.
-        momentum: of SGD.
-        master_weights: whether 16-bit parameters have float32 copies.
-        float32_gradients: whether their gradients are float32.
 
     Example:
         ```python

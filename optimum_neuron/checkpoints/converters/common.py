@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destination: Path) -> None:
-    """Load every parameter and buffer of a model, one for each tied group, and save the model.
-
-    Raises:
-        ModelError: If a tensor is missing, unknown or of another shape.
-    """
+    """Load every parameter and buffer of a model, one for each tied group, and save the model."""
     expected = model.state_dict()
     problems = [f"{name} is unknown" for name in tensors if name not in expected]
     problems += [
@@ -46,7 +42,6 @@ def save_word_tokenizer(words: Iterable[str], pattern: str, destination: Path, *
     Args:
         words: The vocabulary in the order of its ids, special tokens included.
         pattern: Regular expression of one piece; text between pieces is an unknown word.
-        destination: Folder to write to.
         **special: `cls_token`, `sep_token`, `unk_token`, ... and `model_max_length`, as transformers names them.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors

@@ -49,11 +49,7 @@ class Graph:
 
 
 def read(path: Path) -> Graph:
-    """Read an ONNX file with its weights inside.
-
-    Raises:
-        ModelError: If the file is no ONNX file, or has weights of a kind that is not read here.
-    """
+    """Read an ONNX file with its weights inside."""
     content = memoryview(path.read_bytes())
     try:
         (graph,) = (value for number, value in _fields(content) if number == _MODEL_GRAPH)

@@ -119,11 +119,7 @@ def build(
 
 
 def share(spool: LocalStorage, storage: RemoteStorage, name: str) -> None:
-    """Upload an entry; an older one under that name stops being valid before its files change.
-
-    Raises:
-        CacheError: The remote storage cannot be written.
-    """
+    """Upload an entry; an older one under that name stops being valid before its files change."""
     storage.remove(f"{name}/{DONE_NAME}")
     storage.upload_all(entry_files(spool, name))
 

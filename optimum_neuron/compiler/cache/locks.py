@@ -55,10 +55,6 @@ def claim(root: Path, name: str, *, timeout_s: float | None = None) -> Iterator[
     """Hold the right to build an entry; the build folder is gone afterwards unless it was published.
 
     Another process is waited for at most `timeout_s` seconds; None waits for as long as it takes.
-
-    Raises:
-        NotWritableError: The cache is read-only.
-        CacheError: The disk is full, or the wait was too long.
     """
     folder = build_folder(root, name)
     with contextlib.ExitStack() as stack:
@@ -93,11 +89,7 @@ def clear(folder: Path, *, keep: Path) -> None:
 
 
 def publish(root: Path, name: str, folder: Path) -> None:
-    """Move a built entry to its place; the caller holds the claim.
-
-    Raises:
-        CacheError: The disk cannot be written.
-    """
+    """Move a built entry to its place; the caller holds the claim."""
     place = root / name
     try:
         (folder / _OWNER_NAME).unlink()

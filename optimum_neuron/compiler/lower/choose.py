@@ -149,10 +149,8 @@ def choose_level(
     """Decide how one subprogram runs on the host.
 
     Args:
-        subprogram: Subprogram to run.
         optlevel: "1", "2" or "3", as in `-O2`.
         compiler: the C++ compiler of this machine, or None.
-        rare: only seldom used graphs call it.
         per_token: a graph of a single token calls it, where each operator's dispatch counts.
     """
     level: HostLevel = "inductor-max" if optlevel == "3" else "inductor"

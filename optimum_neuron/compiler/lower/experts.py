@@ -116,8 +116,6 @@ class Pairs:
         """Sort the pairs; those of numbers that are no experts come last.
 
         Args:
-            index_NK: experts of each token.
-            num_experts: Number of experts.
             values: values of the nodes of the body before the sum.
         """
         index_P, self._values = index_NK.flatten(), values

@@ -57,12 +57,7 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
 
     Args:
         body: as `serialize.body_to_dict` returns it.
-        level: how to compile.
         preparations: weights that it gets in another form.
-
-    Raises:
-        LoweringError: an operator can be called from Python only.
-        ArtifactError: the data is no subgraph.
     """
     convolutions = {one.targets[0]: one.kind for one in preparations if one.kind in CONVOLUTION_KINDS}
     orders = [(one.sources, one.targets) for one in preparations if one.kind == "channels_last"]

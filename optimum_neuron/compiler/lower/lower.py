@@ -139,15 +139,9 @@ def lower(
     """Return host functions for all subprograms of `program`.
 
     Args:
-        program: Program to run.
         optlevel: "1", "2" or "3".
-        mode: When missing code is compiled.
         on_start: called with the number of subprograms that are compiled before this returns.
         on_done: called after each of them, for progress.
-        root: folder of the host-code store.
-
-    Raises:
-        LoweringError: a subprogram could not be compiled, or other users can change its code.
     """
     code = _Code(program, choose_levels(program, optlevel=optlevel), root)
     if not code.missing:

@@ -40,8 +40,6 @@ def record_path(
 
     Args:
         subprogram: name of the subprogram, which is the hash of its content.
-        level: how it is compiled.
-        features: CPU it is compiled for.
         root: folder of the store; the package's own cache folder by default.
         preparations: Preparations that it expects of its weights.
     """

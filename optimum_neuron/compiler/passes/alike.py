@@ -23,7 +23,6 @@ def divide(subprogram: Subprogram, own: Collection[int]) -> list[Piece]:
     the mask of experts that a token chose beside these (`lower/experts.py`).
 
     Args:
-        subprogram: Body of one core.
         own: positions of the arguments that differ between cores.
     """
     body = subprogram.body

@@ -79,8 +79,6 @@ def extract(
     """Copy nodes into a separate graph; return it with its arguments, in order of first use.
 
     Args:
-        nodes: consecutive nodes of a graph.
-        results: Nodes whose values others read.
         meta: Metadata that a copy of a node keeps; None for all of its `meta`.
     """
     inside = set(nodes)

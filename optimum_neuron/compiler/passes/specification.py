@@ -13,9 +13,6 @@ def verify(program: Program, *, after: str) -> Program:
 
     Every value is produced before it is used; arguments have the shapes and dtypes that the body was captured
     with; bodies call ATen operators or exchanges on static shapes; weights, states and constants are declared.
-
-    Raises:
-        AssertionError: a pass has a defect; the message names the pass, graph and call.
     """
     for subprogram in program.subprograms.values():
         where = f"after {after}: {subprogram.name}"

@@ -20,11 +20,7 @@ class NotUniformError(Exception):
 
 
 def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
-    """Repeat the last `stack.period` captured layers until the graph has all layers of the stack.
-
-    Raises:
-        NotUniformError: the captured layers are not the consecutive calls that repeat.
-    """
+    """Repeat the last `stack.period` captured layers until the graph has all layers of the stack."""
     graph, num_captured = program.graphs[graph_name], stack.num_first
     paths = tuple(call.module_path for call in graph.calls)
     layer_paths = stack.layers[:num_captured]

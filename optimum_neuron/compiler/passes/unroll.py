@@ -29,7 +29,6 @@ def unroll(program: Program, shards: Shards) -> Program:
     """Return the host program of a group of cores.
 
     Args:
-        program: the program of one core.
         shards: the weights of which every core has another part; a group of one core returns the program unchanged.
     """
     if shards.group_size == 1:

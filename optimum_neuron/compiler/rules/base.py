@@ -50,11 +50,7 @@ _RULES: dict[str, Rule] = {}
 
 
 def rule(name: str, *ops: str, touches_data: bool = True, judges_dtypes: bool = False) -> Callable[[Judge], Judge]:
-    """Register a judge function as the rule of `ops`; its rulings get the rule's name.
-
-    Raises:
-        ValueError: the name or an operator has a rule already, or an operator is named with its overload.
-    """
+    """Register a judge function as the rule of `ops`; its rulings get the rule's name."""
     names = [op for text in ops for op in _operators(text)]
 
     def register(judge: Judge) -> Judge:
@@ -79,12 +75,8 @@ def table(name: str, operators: Mapping[str, str], *, touches_data: bool = True)
     """Register a rule that accepts every call of its operators.
 
     Args:
-        name: name of the rule.
         operators: published instructions, separated by spaces, to the operators that they make up.
         touches_data: False for bookkeeping.
-
-    Raises:
-        KeyError: an instruction is in no published document.
     """
     for text in operators:
         for instruction in text.split():
@@ -118,10 +110,8 @@ def accept(call: OpCall, instructions: str, *, warning: str | None = None, code:
     """Accept a call as published instructions: at most one is native, several are a decomposition.
 
     Args:
-        call: the call.
         instructions: names from `published.py`, separated by spaces; "" for a call that does no work.
         warning: Warning for the user although the call is accepted.
-        code: the compiler's code of that warning.
     """
     names = instructions.split()
     reason = f"made of {', '.join(names)}" if len(names) > 1 else f"maps to {names[0]}" if names else "does no work"

@@ -49,8 +49,6 @@ def outside(positions: Any, size: int, *, from_the_end: bool) -> int | None:
     """Return a known position that is not one of a dimension, or None.
 
     Args:
-        positions: Index arguments in the graph.
-        size: size of the dimension.
         from_the_end: whether negative positions count from its end.
     """
     value = constant_value(positions)

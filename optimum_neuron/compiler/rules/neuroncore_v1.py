@@ -105,8 +105,6 @@ def limit(call: OpCall, ruling: Ruling, judge: Callable[[OpCall], Ruling], asked
     """Return the ruling of NeuronCore-v1 on a call that the rules of all generations accept.
 
     Args:
-        call: the call.
-        ruling: Ruling of the rules.
         judge: judges the operators that torch decomposes the call into.
         asked_for: operators that a user wants on the core.
     """

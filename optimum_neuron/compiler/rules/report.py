@@ -147,7 +147,6 @@ def check_graph(
 
     Args:
         graph: a `torch.export` program, or its graph module.
-        target: Compile target.
         allow_host_ops: operators that may run on the host when refused, as "aten::sort" or "aten.sort".
         implicit_integer_downcast: kinds of integer operators that may lose digits, as in the compiler's
             --implicit-integer-downcast: "dot", "scatter", "pow" ..., "all" or "none".
@@ -206,11 +205,7 @@ def _relaxed(ruling: Ruling, hosted: frozenset[str], narrowed: frozenset[str]) -
 
 
 def host_ops(names: Collection[str]) -> frozenset[str]:
-    """Return the base names of operators that a user allows on the host.
-
-    Raises:
-        ConfigError: torch has no such operator; every unknown one is named.
-    """
+    """Return the base names of operators that a user allows on the host."""
     if not names:
         return frozenset()
     from ...upstream.torch import dispatch_get_all_op_names

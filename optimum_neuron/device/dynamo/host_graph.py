@@ -101,10 +101,7 @@ def border_of(
     """Find which inputs and results of a graph of AOTAutograd are device tensors, before `move_to_host`.
 
     Args:
-        graph_module: the graph.
-        example_inputs: its fake inputs.
         complex_inputs: places of inputs that `complex_pairs` wrote as pairs.
-        complex_results: places of such results.
     """
     returned = next(node for node in graph_module.graph.nodes if node.op == "output").args[0]
     return Border(
@@ -128,9 +125,7 @@ def on_device(
 
     Args:
         graph_module: a graph of AOTAutograd; it is changed in place.
-        example_inputs: its fake inputs.
         border: border of the graph, from `border_of`.
-        calls: where its calls are counted.
         make: compiles a host graph for fake host inputs.
     """
     move_to_host(graph_module)

@@ -57,8 +57,6 @@ def check_with_host(
     """Check a graph of AOTAutograd for a target.
 
     Args:
-        graph_module: the graph.
-        target: Compile target.
         allow_host_ops: refused operators that may run on the host; "all" for each of them.
         implicit_integer_downcast: kinds of integer operators that may lose digits.
     """

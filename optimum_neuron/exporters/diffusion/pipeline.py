@@ -137,9 +137,6 @@ def prepare_pipeline(
     """Compile, load and validate every component of a pipeline.
 
     Args:
-        source: the pipeline.
-        config: complete configuration of the whole.
-        target: Compile target.
         cache: cache of compiled programs; None compiles always.
         validate: compare each component, and a whole picture, with diffusers.
         atol: largest difference that passes; None derives it from the arithmetic.

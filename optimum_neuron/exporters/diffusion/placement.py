@@ -9,12 +9,7 @@ from .pipeline import PreparedPipeline, component_of, is_divided
 
 
 def place(prepared: PreparedPipeline) -> dict[str, Copies]:
-    """Return the loaded programs, in copies where `data_parallel_mode` asks for them.
-
-    Raises:
-        CoreBusyError: other processes hold some of the cores.
-        DeviceMemoryError: there is no room for a copy.
-    """
+    """Return the loaded programs, in copies where `data_parallel_mode` asks for them."""
     copies = {}
     for name, part in prepared.parts.items():
         assert part.loaded is not None and part.bound is not None, "a pipeline has weights"

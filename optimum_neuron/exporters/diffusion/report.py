@@ -37,7 +37,6 @@ def describe_pipeline(prepared: PreparedPipeline, *, pipe: Any = None) -> dict[s
     """Return plain data about a compiled pipeline and each of its programs.
 
     Args:
-        prepared: the compiled pipeline.
         pipe: pipeline whose safety checker is described; None: that of the checkpoint.
     """
     parts = {name: describe(part) for name, part in prepared.parts.items()}
@@ -94,14 +93,8 @@ def export_pipeline(
     """Compile a pipeline and save it.
 
     Args:
-        source: the pipeline.
-        output: folder to write.
-        fields: options of its configuration.
         custom: task to what is added to the pipeline.
-        disable_validation: do not compare with diffusers.
-        atol: largest difference that passes.
         disable_neuron_cache: compile even if the cache has the programs.
-        cache_url: where compiled programs are kept.
         compiler_workdir: folder that gets a copy of each NEFF.
         host_code: when code for this machine is compiled.
     """

@@ -22,8 +22,6 @@ def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None)
     """Write an exported pipeline; return the size of its programs and weights in bytes.
 
     Args:
-        prepared: the compiled pipeline.
-        output: folder to write.
         pipe: pipeline whose schedulers, processors and safety checker are saved; None: those of the checkpoint.
     """
     check_pipeline_output(prepared.source.folder, output)

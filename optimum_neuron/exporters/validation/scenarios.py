@@ -35,16 +35,12 @@ def validate(
     """Run scenarios through both models and return the comparison of every result.
 
     Args:
-        scenarios: Scenarios to run.
         recorder: the compiled program, which the scenarios call.
         reference: the transformers model, for naming the module that differs.
         tolerance: largest absolute difference that passes, for the largest value of expected results of one width.
         dtype: a narrow dtype of the weights; a result that does not pass is then compared with the reference in it too.
         is_chaotic: layers round to few numbers, so that tiny errors grow to those of rounding itself, by chance in one
             token and not in another; results are then compared all together with the reference in the narrow dtype.
-
-    Raises:
-        ValidationError: a result is past its tolerance; statistics and the first diverging module are in it.
     """
     errors: list[OutputError] = []
     rounded: list[OutputError] = []

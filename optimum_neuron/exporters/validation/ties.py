@@ -102,11 +102,7 @@ def other_choices(
     """Return results of the reference model with other experts that are near enough, or None if there are none.
 
     Args:
-        run: runs the reference model.
-        reference: the model.
-        dtype: narrow dtype of the compiled model.
         noise_of: returns how far the compiled model's results are from others.
-        is_enough: whether results with these choices pass.
     """
     first, results = _chosen(run)
     if not first.values:

@@ -29,10 +29,6 @@ def weight_error(
     """Return the largest difference of weights [..., O, I] that is past what rounding explains; 0.0 if there is none.
 
     Args:
-        expected: weights of the reference model.
-        actual: dequantized weights of the program.
-        scheme: how they are stored.
-        scale_OG: the scales of their groups.
         is_stored: whether the numbers are those of the files, so that nothing was rounded.
     """
     if is_stored:

@@ -182,11 +182,6 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
     """Return the calls of each program of a pipeline whose models have no weights, once each.
 
     The encoder of a VAE is called too, so that an export of text-to-image serves image-to-image and inpainting.
-
-    Args:
-        pipe: stock pipeline.
-        config: sizes to call it with.
-        **more: further arguments of the pipeline.
     """
     calls: dict[str, list[Call]] = {}
     for height, width in config.resolutions():
@@ -204,9 +199,7 @@ def count_calls(
 
     Args:
         pipe: stock pipeline whose models have no weights.
-        config: sizes to call it with.
         num_steps: denoising steps; None: the pipeline's default.
-        **more: further arguments of the pipeline.
     """
     height, width = config.resolutions()[0]
     counted = _calls_of(pipe, config, height, width, more, num_steps=num_steps)

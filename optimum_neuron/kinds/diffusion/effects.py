@@ -12,12 +12,7 @@ from .configuration import NeuronDiffusionConfig
 
 
 def with_effects(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionConfig:
-    """Return the options that a pipeline has; the rules of Optimum Neuron ignore a `sequence_length` without effect.
-
-    Args:
-        config: options of the export.
-        stock: stock pipeline, with or without weights.
-    """
+    """Return the options that a pipeline has; the rules of Optimum Neuron ignore a `sequence_length` without effect."""
     name, mode = type(stock).__name__, config.data_parallel_mode
     if mode in ("unet", "transformer") and getattr(stock, mode, None) is None:
         own = next((part for part in ("unet", "transformer") if getattr(stock, part, None) is not None), "none")

@@ -87,20 +87,12 @@ class Forward(nn.Module):
         return [tensor.float() if tensor.is_floating_point() else tensor for tensor in results.values()]
 
     def measure(self, inputs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the results; call it within `on_fakes`, so that nothing is computed.
-
-        Raises:
-            CaptureError: the model does not take such inputs, or depends on their values.
-        """
+        """Shapes of the results; call it within `on_fakes`, so that nothing is computed."""
         tensors = self(*(torch.empty(s.shape, dtype=getattr(torch, s.dtype)) for s in inputs.values()))
         return {name: tuple(map(int, tensor.shape)) for name, tensor in zip(self.result_names, tensors, strict=True)}
 
     def capture(self, name: str, sizes: Mapping[str, int], inputs: Mapping[str, TensorSpec], shorten: bool) -> Captured:
-        """Trace as a graph of the given name, see `compiler.capture`.
-
-        Raises:
-            CaptureError: the model is not static, or returns something else when it has fewer layers.
-        """
+        """Trace as a graph of the given name, see `compiler.capture`."""
         whole = self.result_names
         captured = capture(self, name=name, sizes=sizes, inputs=inputs, outputs=(), shorten=shorten)
         if self.result_names != whole:

@@ -153,8 +153,6 @@ def step_rules(lengths: Callable[[int], tuple[int, ...]], size: int, other: int)
     may be negative. The two sizes at which the dimension grows last tell both.
 
     Args:
-        lengths: returns every dimension for a size.
-        size: the size of the input.
         other: a smaller one; dimensions that are the same for both are left out.
     """
     measured = functools.cache(lengths)

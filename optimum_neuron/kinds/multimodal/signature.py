@@ -48,7 +48,6 @@ def feature_inputs(modality: str, *, has_blocks: bool, has_axes: bool) -> tuple[
     """Return the inputs of prefill and score graphs that read features.
 
     Args:
-        modality: first part of their names.
         has_blocks: some tokens of a prompt see each other in both directions.
         has_axes: tokens of images have positions in time, height, and width.
     """

@@ -108,7 +108,6 @@ def take_scales(layers: Iterable[Any], weight_map: Mapping[str, tuple[str, ...]]
 
     Args:
         layers: blocks of a decoder, whose attention is changed in place.
-        weight_map: where their parameters come from.
     """
     for layer in layers:
         if hasattr(layer.attention, "take_scales"):

@@ -202,8 +202,6 @@ class Decoder(TokenModule):
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
         Args:
-            input_ids_BT: token ids.
-            positions_BT: position of each token.
             states: those of `states`, layer by layer.
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.

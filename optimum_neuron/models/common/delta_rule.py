@@ -31,8 +31,6 @@ def gated_delta_rule(
 
     Args:
         query_BTGK: queries, which are normalized here; several neighboring heads share one.
-        key_BTGK: keys, likewise.
-        value_BTNV: values.
         log_decay_BTNW: logarithm of what a token leaves of the state.
         rate_BTN: share of a value that is written, from 0 to 1.
         state_BNKV: the state before the first token; None for zeros.

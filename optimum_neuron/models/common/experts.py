@@ -161,9 +161,7 @@ def run_experts(
 
     Args:
         experts: has the attributes of `Experts`.
-        x_ND: tokens.
         index_NK: experts of each token; a number that is no expert counts as zero, as on a core that has others.
-        weight_NK: their weights.
         weighs_input: weigh what goes into an expert, which has no bias, rather than what comes out.
 
     Returns:

@@ -22,7 +22,6 @@ def layer_kinds(layers: Iterable[nn.Module], configs: Sequence[Hashable]) -> tup
     """Return for each layer the first one that is equal to it; None if the layers cannot be compared.
 
     Args:
-        layers: the layers.
         configs: what a decoder passes to each of them depends on this.
     """
     outer: list[Any] = []

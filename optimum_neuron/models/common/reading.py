@@ -102,7 +102,6 @@ def read_rotary(
     """Frequencies of rotary positions.
 
     Args:
-        config: a transformers configuration.
         layer_type: type of layer, where the configuration has several settings.
         is_partial: the architecture heeds `partial_rotary_factor`; Llama and others do not.
         is_interleaved: see `Rotary`.

@@ -25,7 +25,6 @@ def fix_frequencies(model: nn.Module, text_config: PreTrainedConfig, num_tokens:
 
     Args:
         model: its rotary modules have `rope_type`, one or one for each type of layer.
-        text_config: the configuration of its decoder.
         num_tokens: length of the longest sequence; None if it is not known.
     """
     limits = length_limits(text_config)

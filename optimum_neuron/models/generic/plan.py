@@ -54,9 +54,6 @@ def split_transformers(
 
     Args:
         module: the model, or what wraps it: weights are named as in this one.
-        model: the transformers model.
-        config: configuration that has its heads.
-        group_size: cores that share it.
         ends: also divide the vocabulary of embedding and head.
     """
     root = next(path for path, inner in module.named_modules() if inner is model)

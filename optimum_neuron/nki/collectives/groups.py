@@ -25,11 +25,7 @@ class ReplicaGroup:
         self.groups = tuple(tuple(int(rank) for rank in group) for group in self.groups)
 
     def group_of(self, opcode: str, core: Core) -> tuple[int, ...]:
-        """Return the list of this core's rank.
-
-        Raises:
-            KernelError: lists overlap, differ in size, or name ranks that are not there, or none has this rank.
-        """
+        """Return the list of this core's rank."""
         ranks = [rank for group in self.groups for rank in group]
         problem = None
         if len(set(ranks)) < len(ranks):

@@ -114,7 +114,6 @@ def instruction(formula: str, source: str, *, is_named: bool = True) -> Callable
 
     Args:
         formula: Cycles of the engine for N elements in each of P partitions; nanoseconds for DMA.
-        source: Document of the formula.
         is_named: whether the function takes a name for schedules.
     """
 

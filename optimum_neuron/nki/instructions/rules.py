@@ -172,11 +172,7 @@ def accumulate(
     """Return an engine's accumulators after a reduce command: one column, which stays in the engine.
 
     Args:
-        core: the core.
-        engine: Name of the engine.
-        operator: the reduction.
         command: "idle", "reset", "reduce", "reset_reduce" or "load_reduce".
-        values: One row for each partition.
         initial: what load_reduce loads: a number or a column.
     """
     assert operator.identity is not None and operator.reduce is not None

@@ -71,8 +71,6 @@ def decode(data: bytes, constants: dict[str, torch.Tensor], *, origin: str = "A 
 
     Args:
         data: what `encode` returned.
-        constants: values of its constants by name.
-        origin: where it comes from, for messages.
     """
     try:
         document = parse_json(data)

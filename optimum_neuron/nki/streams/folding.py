@@ -31,7 +31,6 @@ def folded(nodes: Sequence[Node], marks: Sequence[Mark], kept: Collection[int] =
     """Return the nodes of a trace with its loops folded.
 
     Args:
-        nodes: instructions in order, without loops.
         marks: its loops. One that overlaps another in part, because they ran in turns, is not folded.
         kept: tensors that are used after the trace, or elsewhere.
     """

@@ -61,7 +61,6 @@ def run(stream: Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None 
 
     Args:
         stream: a stream that was traced here or verified.
-        inputs: its arguments.
         precise: whether values are rounded to their dtypes; None for NKI_PRECISE_FP.
     """
     rounds = env.nki_precise() if precise is None else precise

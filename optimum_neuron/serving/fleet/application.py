@@ -22,11 +22,7 @@ TARGET_SHARE = 0.5
 
 
 def app(args: dict[str, Any]) -> Any:
-    """Return the application of a configuration file, whose `import_path` names this function.
-
-    Raises:
-        ConfigError: the arguments are wrong; see `parse_fleet`.
-    """
+    """Return the application of a configuration file, whose `import_path` names this function."""
     return build_application(parse_fleet(args))
 
 

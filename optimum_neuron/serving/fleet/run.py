@@ -36,7 +36,6 @@ def connect(fleet: FleetConfig, address: str | None = None) -> Choice[str]:
     """Connect to a Ray cluster; return its address, and why it is that one.
 
     Args:
-        fleet: what will be served.
         address: of a cluster; None for the one of this machine (RAY_ADDRESS), or a new local one.
     """
     import ray
@@ -110,12 +109,7 @@ def serve_on_ray(
 
 
 def deploy(fleet: FleetConfig) -> None:
-    """Put a fleet on the cluster of this process and wait for its replicas; a running one is updated one by one.
-
-    Raises:
-        ConfigError: Ray rejects an option.
-        ModelError: a model cannot be served.
-    """
+    """Put a fleet on the cluster of this process and wait for its replicas; a running one is updated one by one."""
     from ray import serve
 
     application = build_application(fleet)

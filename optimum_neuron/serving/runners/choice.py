@@ -132,8 +132,6 @@ def choose_runner(folder: Path, config: Any, task: str = "auto") -> Choice[Runne
     """Return the kind of a model, with the reason.
 
     Args:
-        folder: exported folder or checkpoint.
-        config: its configuration.
         task: the requested task of a checkpoint, or "auto".
     """
     if is_export(folder):

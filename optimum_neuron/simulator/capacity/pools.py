@@ -42,11 +42,7 @@ class Replicas:
     def pool(
         self, machine: Machine, *, num_cores: int, batch_size: int, chunk_size: int
     ) -> tuple[ServedPool, dict[str, int]]:
-        """Return the sizes and times of a replica, and its memory on a core by category.
-
-        Raises:
-            ConfigError: the model cannot be divided over so many cores, or an option is not supported.
-        """
+        """Return the sizes and times of a replica, and its memory on a core by category."""
         from ...compiler import memory_need
 
         reads = self._capture(machine, "prefill", num_cores, chunk_size)

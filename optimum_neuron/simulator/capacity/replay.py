@@ -55,9 +55,6 @@ def replay_trace(
     """Serve a trace.
 
     Args:
-        pool: sizes and times of a replica.
-        trace: the requests.
-        num_replicas: engines that share them.
         max_queue_size: requests that may wait at a replica; more are rejected. None: any number.
         slower: factor of all device and host times, for the ends of an interval.
     """

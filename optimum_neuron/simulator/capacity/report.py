@@ -27,11 +27,6 @@ def report_of(served: Replay, *, slo: SLO | None = None, usd_per_h: float | None
     """Return the numbers of a replay.
 
     Requests that a server would reject count as requests that miss the objective.
-
-    Args:
-        served: the replay.
-        slo: the objective, for goodput and attainment.
-        usd_per_h: price of all replicas.
     """
     num_input = sum(prompt for prompt, _ in served.lengths)
     num_output = sum(answer for _, answer in served.lengths)

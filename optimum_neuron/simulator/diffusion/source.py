@@ -83,12 +83,7 @@ class Pipeline:
         return _bare(self._key, dtype, _Unkeyed(self))
 
     def calls(self, config: PreTrainedConfig, *, num_steps: int | None) -> dict[str, list[tuple[Call, int]]]:
-        """Return the calls of each program, and how often a request makes each.
-
-        Raises:
-            ConfigError: the pipeline refuses the sizes.
-            CaptureError: the code of a model is not static.
-        """
+        """Return the calls of each program, and how often a request makes each."""
         fields = {name: getattr(config, name) for name in (*config.axes, "guidance_scale", "torch_dtype")}
         return _counted(self._key, json.dumps([fields, num_steps], sort_keys=True), _Unkeyed((self, config, num_steps)))
 

@@ -31,7 +31,6 @@ def apply_adapters(pipe: Any, additions: PipelineAdditions, **where: Any) -> Non
 
     Args:
         pipe: stock pipeline with weights, on the host.
-        additions: the adapters.
         **where: fields of `SourceOptions`, of the pipeline.
     """
     downloads = {name: where[name] for name in _WHERE if name in where}
@@ -141,12 +140,7 @@ def image_values(module: Any) -> Iterator[tuple[str, int, Any]]:
 
 
 def scale_image_adapters(module: Any, scales: Sequence[float]) -> None:
-    """Multiply the values of image adapters by a factor each.
-
-    Args:
-        module: UNet or transformer with the adapters.
-        scales: a factor for each adapter.
-    """
+    """Multiply the values of image adapters by a factor each."""
     import torch
 
     layers = list(image_values(module))

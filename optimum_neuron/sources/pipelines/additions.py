@@ -218,7 +218,6 @@ def load_additions(additions: PipelineAdditions, pipeline: Path, *, dtype: Any =
     """Load the modules that replace or join those of a pipeline, as keywords of diffusers' `from_pretrained`.
 
     Args:
-        additions: their names.
         pipeline: folder of the pipeline, whose configurations they must fit.
         dtype: dtype of their weights; None: their own.
         **where: fields of `SourceOptions`, of the pipeline; branch and folder are not those of an addition.

@@ -63,8 +63,6 @@ def bare_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> 
 
     Args:
         source: folder of the pipeline; models, vocabularies and schedulers may be missing.
-        kind: its class in diffusers.
-        models: its models by name.
     """
     index, parameters = source.config.to_dict(), dict(inspect.signature(kind.__init__).parameters)
     parameters.pop("self")

@@ -54,9 +54,6 @@ def customize(
     """Load the models that are added to a pipeline, and put adapters on its own.
 
     Args:
-        source: the pipeline.
-        task: its task.
-        additions: names of what is added.
         kind: class of the pipeline in diffusers; None takes that of its index and the task.
         given: parts in memory, in place of those in the folder.
         **where: fields of `SourceOptions`.

@@ -68,8 +68,6 @@ def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]
     """Return the models of a pipeline that are compiled, by their names in it.
 
     Args:
-        source: the pipeline.
-        kind: its class in diffusers.
         modules: models in memory that take the place of those in the folder.
     """
     sources = {}
@@ -119,10 +117,7 @@ def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *,
     """Build a stock pipeline of a class with the given models; what else it has is loaded from its folder.
 
     Args:
-        source: the pipeline.
-        kind: its class in diffusers.
         models: parts by name; None leaves one out.
-        dtype: dtype of the safety checker.
     """
     from diffusers.utils import logging as messages
 

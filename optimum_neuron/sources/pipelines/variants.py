@@ -42,7 +42,6 @@ def module_from(kind: Any, data: Mapping[str, Any]) -> Any:
     """Build a model of diffusers from its configuration; projections of image adapters are empty.
 
     Args:
-        kind: its class.
         data: as `describe_module` returns it, or the content of its file.
     """
     if NETS in data:

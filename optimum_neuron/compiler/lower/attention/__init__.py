@@ -65,7 +65,6 @@ def attend(
     Args:
         query_BNTH: queries, of any strides, as are the others.
         key_BKSH: keys; each is shared by N / K heads of queries.
-        value_BKSV: values.
         attn_mask: can be broadcast to [B, N, T, S]; bool, True where a query sees a key, or float32, added to scores.
         is_causal: query t sees no key behind t; with a mask both hold.
         scale: factor of the scores; H^-0.5 by default.

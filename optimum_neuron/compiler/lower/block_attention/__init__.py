@@ -133,13 +133,10 @@ def attend(
     """Return attention [B, N, T, V] in the dtype of the queries; a query that sees no key has zeros.
 
     Args:
-        query_BNTH: queries.
         key_AKPH: keys, of any strides, as are the values.
-        value_AKPV: values.
         mask_B1TS: True where a query sees a slot.
         table_BM: blocks of each row's slots; None where each row has one block, its own.
         key_scale: what keys are multiplied by, [A, K, P, 1] or one number for all; None for 1.
-        value_scale: the same of values.
         scale: factor of the scores; H^-0.5 by default.
     """
     scale = query_BNTH.shape[-1] ** -0.5 if scale is None else scale

@@ -87,7 +87,6 @@ def panels(weight: torch.Tensor, *, is_transposed: bool = False) -> torch.Tensor
 
     Args:
         weight: [O, I] or [E, O, I].
-        is_transposed: inputs come before outputs.
     """
     result = empty_pages(weight.shape, weight.dtype)
     for one, to in zip(weight.view(-1, *weight.shape[-2:]), result.view(-1, *weight.shape[-2:]), strict=True):

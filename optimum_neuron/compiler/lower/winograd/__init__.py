@@ -37,9 +37,6 @@ def is_faster(features: CpuFeatures, x: torch.Tensor, weight_OCHW: torch.Tensor,
     """Return whether the kernel takes a convolution, and takes less time than oneDNN.
 
     Args:
-        features: features of the CPU.
-        x: images.
-        weight_OCHW: filters.
         where: stride, padding, dilation, and groups, as torch has them.
     """
     stride, padding, dilation, groups = where
