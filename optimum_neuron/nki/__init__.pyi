@@ -3,6 +3,13 @@ from .advice import Advice as Advice
 from .analysis import Analysis as Analysis, Roofline as Roofline, analysis_of as analysis_of, analyze as analyze
 from .arguments import tensors_in as tensors_in
 from .calls import NKI_KERNEL as NKI_KERNEL, add_stream as add_stream, stream_of as stream_of
+from .comparison import (
+    Comparison as Comparison,
+    LineChange as LineChange,
+    LineCost as LineCost,
+    compare as compare,
+    costs_of as costs_of,
+)
 from .core import Record as Record
 from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
 from .dtypes import FORMATS as FORMATS
@@ -28,3 +35,4 @@ from .timing import (
     analyze_stream as analyze_stream,
     kernel_time as kernel_time,
 )
+from .tuning import Trial as Trial, Tuning as Tuning, tune as tune

@@ -18,7 +18,6 @@ from ..errors import ConfigError
 from .advice import Advice, advise
 from .contention import contention
 from .core import Core, Record, Unwritten
-from .dtypes import FORMATS
 from .elements import UninitializedReadWarning
 from .hazards import Hazard, Race, core_races, hazards_of, pairs_of, placement_races
 from .kernel import launch_on_cores, simulate
@@ -26,7 +25,7 @@ from .memory import Buffer
 from .occupancy import Occupancy, occupancy
 from .platform import Problem, problems_of
 from .scheduling import Edge, reordered
-from .timeline import ENGINES, Event, elements, schedule
+from .timeline import ENGINES, Event, elements, hbm_bytes, schedule
 
 BUSY_SHARE = 0.7
 """Share of the time from which an engine bounds a kernel; below, waiting does."""
@@ -195,7 +194,8 @@ def analysis_of(
     waits = collections.defaultdict(list)
     for producer, consumer in core.waits:
         waits[places[consumer]].append(places[producer])
-    events = schedule([stream[number] for number in order], core.target, waits)
+    executed = [stream[number] for number in order]
+    events = schedule(executed, core.target, waits)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
@@ -207,7 +207,7 @@ def analysis_of(
         busy_us={name: busy for name, busy in busy_us.items() if busy},
         bound=_bound(busy_us, total_us),
         memory=tuple(
-            occupancy(stream, place.value, core.partition_bytes(place)) for place in (Buffer.sbuf, Buffer.psum)
+            occupancy(executed, place.value, core.partition_bytes(place)) for place in (Buffer.sbuf, Buffer.psum)
         ),
         unwritten=tuple(core.unwritten),
         roofline=_roofline(stream, core),
@@ -232,15 +232,12 @@ def _bound(busy_us: dict[str, float], total_us: float) -> Choice[str]:
 
 
 def _roofline(stream: Sequence[Record], core: Core) -> Roofline:
-    flop, matmul_s, moved = 0, 0.0, 0
+    flop, matmul_s, moved = 0, 0.0, sum(map(hbm_bytes, stream))
     for record in stream:
         if record.opcode in ("nc_matmul", "nc_matmul_mx") and ("is_transpose", "True") not in record.parameters:
             mine, rate = _matmul(record, core)
             flop += mine
             matmul_s += mine / rate
-        for access in (*record.reads, *record.writes):
-            if access.buffer not in (Buffer.sbuf.value, Buffer.psum.value):
-                moved += elements(access) * FORMATS[access.dtype].size_bytes
     spec = core.spec
     assert spec.num_dma_engines and spec.dma_engine_bytes_per_s
     return Roofline(

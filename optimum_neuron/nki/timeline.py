@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 
 from ..hardware import CoreTiming, Target
 from .core import Access, Record
+from .dtypes import FORMATS
+from .memory import Buffer
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
 """Engines, in the order in which they are shown."""
@@ -236,3 +238,12 @@ def result_cycles(engine: str, timing: CoreTiming) -> float:
 def elements(access: Access) -> int:
     """Return the elements that an access covers."""
     return math.prod(access.shape)
+
+
+def hbm_bytes(record: Record) -> int:
+    """Return the bytes that an instruction reads from and writes to HBM."""
+    return sum(
+        elements(access) * FORMATS[access.dtype].size_bytes
+        for access in (*record.reads, *record.writes)
+        if access.buffer not in (Buffer.sbuf.value, Buffer.psum.value)
+    )

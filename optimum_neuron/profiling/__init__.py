@@ -12,6 +12,7 @@
     perfetto.py     a trace for ui.perfetto.dev
     torch_profiler.py   lanes of the cores in the trace of torch.profiler
     report.py       a self-contained page; drawing.py has what page.js draws in it
+    kernel_page.py  a page of one NKI kernel, or of two versions of it
 
 It does not depend on the command line.
 

@@ -1,4 +1,4 @@
-"""Pieces of HTML: tables, chips, names that may break, and times for people.
+"""Pieces of HTML: whole pages without an address to fetch, sections, tables, chips, and times for people.
 
 >>> in_time(1234.5)
 '1.23 ms'
@@ -7,10 +7,58 @@
 from __future__ import annotations
 
 import html
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
 
 from ..base.wording import time_span
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{css}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<div id="tip" role="tooltip" hidden></div>
+<script id="data" type="application/json">{data}</script>
+<script>
+{js}</script>
+</body>
+</html>
+"""
+
+
+def document(title: str, sections: Iterable[str], *, data: Mapping[str, Any], scripts: Iterable[str]) -> str:
+    """A self-contained page: sections of HTML, and files of this package that draw in them from the data."""
+    # JSON that cannot end the element that it is in.
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return _PAGE.format(
+        title=html.escape(title),
+        css=_part("page.css"),
+        body="\n".join(sections),
+        data=text,
+        js="".join(map(_part, scripts)),
+    )
+
+
+def section(anchor: str, title: str, lead: str, body: str) -> str:
+    """A section with its heading; the lead is plain text, the body HTML."""
+    lead = f'<p class="lead">{html.escape(lead)}</p>' if lead else ""
+    return f'<section id="s-{anchor}"><h2>{title}</h2>{lead}{body}</section>'
+
+
+def _part(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]], *, identifier: str = "") -> str:

@@ -1,6 +1,6 @@
 """A profile as one self-contained page: timeline, engines inside a call, roofline, tables. No address in it is fetched.
 
-The tables are in the page; `page.js` draws the charts from embedded data, in the colors of `page.css`.
+The tables are in the page; `charts.js` and `page.js` draw the charts from embedded data, in the colors of `page.css`.
 
     Path("report.html").write_text(page(profile))
 """
@@ -8,16 +8,13 @@ The tables are in the page; `page.js` draws the charts from embedded data, in th
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterator, Sequence
-from importlib import resources
-from typing import Any
 
 from ..base import wording
 from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
 from .graph import GraphProfile
 from .kernels import KernelProfile
-from .markup import breakable, chip, in_time, sorted_by, table
+from .markup import breakable, chip, document, in_time, section, sorted_by, table
 from .operators import ENGINES
 from .profile import Profile
 from .table import LAUNCH, Row
@@ -31,50 +28,18 @@ def page(profile: Profile) -> str:
     rows = profile.rows()
     sections = (
         _head(profile, rows),
-        _section("timeline", "Timeline", _TIMELINE, '<div id="timeline" class="drawing"></div>'),
-        _section("graphs", "Graphs", _GRAPHS, _graph_table(profile.graphs)),
-        _section("inside", "Inside one call", _INSIDE, '<div id="tabs" class="tabs"></div><div id="lanes"></div>'),
+        section("timeline", "Timeline", _TIMELINE, '<div id="timeline" class="drawing"></div>'),
+        section("graphs", "Graphs", _GRAPHS, _graph_table(profile.graphs)),
+        section("inside", "Inside one call", _INSIDE, '<div id="tabs" class="tabs"></div><div id="lanes"></div>'),
         _kernel_section(profile.kernels),
-        _section("roofline", "Roofline", _ROOFLINE, '<div id="roof" class="drawing"></div>'),
-        _section("operators", "Operators", _rows_lead(rows), _operator_table(rows[:MAX_ROWS])),
-        _section("cores", "Cores and memory", _MEMORY, _core_table(profile)),
-        _section("assumptions", "Assumptions", "", _said(profile)),
+        section("roofline", "Roofline", _ROOFLINE, '<div id="roof" class="drawing"></div>'),
+        section("operators", "Operators", _rows_lead(rows), _operator_table(rows[:MAX_ROWS])),
+        section("cores", "Cores and memory", _MEMORY, _core_table(profile)),
+        section("assumptions", "Assumptions", "", _said(profile)),
     )
-    return _PAGE.format(
-        title=html.escape(f"Profile of {profile.name}, simulated"),
-        css=_part("page.css"),
-        body="\n".join(sections),
-        data=_as_text(drawn(profile, rows[:MAX_ROWS])),
-        js=_part("page.js"),
-    )
+    title = f"Profile of {profile.name}, simulated"
+    return document(title, sections, data=drawn(profile, rows[:MAX_ROWS]), scripts=("charts.js", "page.js"))
 
-
-def _as_text(data: Any) -> str:
-    """JSON that cannot end the element it is in."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-{css}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-<div id="tip" role="tooltip" hidden></div>
-<script id="data" type="application/json">{data}</script>
-<script>
-{js}</script>
-</body>
-</html>
-"""
 
 _TIMELINE = (
     "Calls on each core, by what they are limited by. Between calls the clock goes as this host's, measured; during "
@@ -98,15 +63,6 @@ _ROOFLINE = (
     "flat roof computes."
 )
 _MEMORY = "What the programs that ran need of each core, of its share of the HBM."
-
-
-def _part(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _section(anchor: str, title: str, lead: str, body: str) -> str:
-    lead = f'<p class="lead">{html.escape(lead)}</p>' if lead else ""
-    return f'<section id="s-{anchor}"><h2>{title}</h2>{lead}{body}</section>'
 
 
 def _head(profile: Profile, rows: Sequence[Row]) -> str:
@@ -190,7 +146,7 @@ def _kernel_section(kernels: Sequence[KernelProfile]) -> str:
         for one in kernels
     )
     drawing = '<div id="kernel-tabs" class="tabs"></div><div id="kernel-lanes"></div>'
-    return _section("kernels", "Kernels", _KERNELS, table(titles, rows) + drawing)
+    return section("kernels", "Kernels", _KERNELS, table(titles, rows) + drawing)
 
 
 def _rows_lead(rows: Sequence[Row]) -> str:

@@ -11,6 +11,20 @@ def scale(x, factor):
     nisa.activation(tile, nl.copy, tile, scale=factor)
     nl.store(out, tile)
     return out
+
+@jit
+def scale_by_vector(x, factor):
+    tile, out = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.tensor_scalar(tile, tile, nl.multiply, factor)
+    nl.store(out, tile)
+    return out
+
+@jit
+def scale_parts(x, columns=128, engine_of_loads="dma"):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for begin in range(0, x.shape[1], columns):
+        nl.store(out[:, begin : begin + columns], nl.load(x[:, begin : begin + columns]))
+    return out
 """
 
 
@@ -47,3 +61,39 @@ def test_kernel_or_argument_that_is_not_one(nki, words):
 def test_broken_rule_names_the_line(nki):
     result = nki("scale", "256x64", "1.0")
     assert result.code == 1 and "some_kernels.py:6" in result.stderr
+
+
+def test_two_versions_side_by_side(nki, tmp_path):
+    page = tmp_path / "page.html"
+    words = ("128x64", "2.0", "--against", f"{tmp_path}/some_kernels.py:scale_by_vector", "--html", str(page))
+    data = nki("scale", *words, "--json").json
+    assert data["difference"] == 0 and data["before"]["name"] == "scale" and data["after"]["name"] == "scale_by_vector"
+    assert data["lines"][0]["moved_us"].keys() == {"vector", "scalar"}
+    text = nki("scale", *words).stdout
+    assert "nisa.tensor_scalar" in text and "some_kernels.py:13" in text and "nisa.tensor_scalar" in page.read_text()
+
+
+def test_tuning(nki):
+    result = nki(
+        "scale_parts", "128x512", "--tune", "columns=128,512", "--tune", "engine_of_loads='dma','dma'", "--json"
+    )
+    assert result.json["choice"]["value"] == {"columns": 512, "engine_of_loads": "dma"}
+    assert (
+        len(result.json["trials"]) == 4
+        and "best: columns=512" in nki("scale_parts", "128x512", "--tune", "columns=128,512").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--tune", "columns"),
+        ("--tune", "columns=12x"),
+        ("--tune", "colums=1"),
+        ("--seconds", "3"),
+        ("--tune", "columns=1", "--against", "some.py:kernel"),
+    ],
+)
+def test_versions_that_are_none(nki, words):
+    result = nki("scale_parts", "128x512", *words)
+    assert result.code and result.stdout == "" and "error: " in result.stderr

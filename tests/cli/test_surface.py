@@ -84,7 +84,11 @@ SURFACE = {
     "fetch": [*OUTPUT, "NAME", "--list"],
     "inspect": [*OUTPUT, "DIR"],
     "models": [*OUTPUT, "--task"],
-    "nki": [*OUTPUT, "--grid", "--perfetto", "--platform_rules", "ARGUMENT", "FILE:KERNEL"],
+    "nki": [
+        *OUTPUT,
+        *("--against", "--grid", "--html", "--perfetto", "--platform_rules", "--seconds", "--tune"),
+        *("ARGUMENT", "FILE:KERNEL"),
+    ],
     "profile": [
         *OUTPUT,
         *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
