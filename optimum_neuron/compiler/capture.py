@@ -264,11 +264,7 @@ def capture_error(module: nn.Module, name: str, error: Exception, read: str | No
     if frames:
         where = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}"
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return CaptureError(
-        f"{type(module).__name__} cannot be captured as graph '{name}': {where} cannot be traced ({first_line}). "
-        "Control flow and shapes of a compiled graph may not depend on tensor values.",
-        hint="Compute the value with torch.where or masks, or move the decision out of forward().",
-        graph=name,
-        source_line=where,
-        torch_error=type(error).__name__,
-    )
+    message = f"{type(module).__name__} cannot be captured as graph '{name}': {where} cannot be traced ({first_line}). "
+    message += "Control flow and shapes of a compiled graph may not depend on tensor values."
+    hint = "Compute the value with torch.where or masks, or move the decision out of forward()."
+    return CaptureError(message, hint=hint, graph=name, source_line=where, torch_error=type(error).__name__)

@@ -142,11 +142,9 @@ def _sampling_options(config: Any) -> dict[str, Any]:
 def refuse_additions(names: Collection[str]) -> None:
     """Reject options of diffusion pipelines for another model."""
     if names:
-        raise ModelError(
-            f"{', '.join(names)} are options of diffusion pipelines, and this is another model.",
-            hint="To merge a LoRA adapter into a transformers model, pass adapter (--adapter).",
-            options=list(names),
-        )
+        message = f"{', '.join(names)} are options of diffusion pipelines, and this is another model."
+        hint = "To merge a LoRA adapter into a transformers model, pass adapter (--adapter)."
+        raise ModelError(message, hint=hint, options=list(names))
 
 
 def _is_same(value: Any, expected: Any) -> bool:

@@ -62,13 +62,10 @@ def cache_dtype_of(options: Mapping[str, Any]) -> tuple[str, str] | None:
         wrong |= {name: value for name, value in methods.items() if value != "per_tensor_symmetric"}
     if wrong:
         listed = ", ".join(f"{name}={value!r}" for name, value in wrong.items())
-        raise ConfigError(
-            f"kv_quant_config with {listed} is not supported.",
-            hint="Pass quant_dtype=torch.float8_e4m3fn with direct_cast=True, or with per_tensor_symmetric and the "
-            "scales of the checkpoint.",
-            option="kv_quant_config",
-            fields=wrong,
-        )
+        message = f"kv_quant_config with {listed} is not supported."
+        hint = "Pass quant_dtype=torch.float8_e4m3fn with direct_cast=True, or with per_tensor_symmetric and the "
+        hint += "scales of the checkpoint."
+        raise ConfigError(message, hint=hint, option="kv_quant_config", fields=wrong)
     return "kv_quant_config", "fp8" if is_cast else "fp8-static"
 
 
@@ -81,11 +78,8 @@ def translate_quantization(options: Mapping[str, Any]) -> dict[str, Any]:
         return {"quantization": _of_nxdi(options)}
     details = [name for name in QUANTIZATION_OPTIONS[2:5] if name in options]
     if details:
-        raise ConfigError(
-            f"{', '.join(details)} has no effect without quantized=True.",
-            hint="Pass quantized=True too, or quantization alone.",
-            options=details,
-        )
+        hint = "Pass quantized=True too, or quantization alone."
+        raise ConfigError(f"{', '.join(details)} has no effect without quantized=True.", hint=hint, options=details)
     return {}
 
 
@@ -100,13 +94,9 @@ def _of_transformers(config: Any) -> dict[str, Any]:
         if scheme == "int4":
             scheme = f"int4-g{quantizer.group_size}"
     if scheme is None:
-        raise ConfigError(
-            f"quantization_config={name} is not supported: nothing is calibrated.",
-            hint='Pass QuantoConfig(weights="int8") or a weight-only TorchAoConfig, or quantization="int8".',
-            option="quantization_config",
-            type=name,
-            choices=list(SCHEME_NAMES),
-        )
+        message = f"quantization_config={name} is not supported: nothing is calibrated."
+        hint = 'Pass QuantoConfig(weights="int8") or a weight-only TorchAoConfig, or quantization="int8".'
+        raise ConfigError(message, hint=hint, option="quantization_config", type=name, choices=list(SCHEME_NAMES))
     skipped = config.modules_to_not_convert
     return {"quantization": scheme} | ({"modules_to_not_convert": tuple(skipped)} if skipped else {})
 
@@ -117,12 +107,9 @@ def _of_nxdi(options: Mapping[str, Any]) -> str:
     activations = str(options.get("activation_quantization_type"))
     size, inputs = _NXDI_TYPES.get(kind), _NXDI_ACTIVATIONS.get(activations)
     if dtype not in _NXDI_DTYPES or size is None or inputs is None or (size and (dtype == "int8" or inputs)):
-        raise ConfigError(
-            f"quantization_dtype={dtype!r} with quantization_type={kind!r} and "
-            f"activation_quantization_type={activations!r} is not supported.",
-            hint="Pass int8 or f8e4m3 with per_channel_symmetric, where activations may be dynamic, or f8e4m3 with "
-            "blockwise_symmetric.",
-            option="quantization_type",
-            value=kind,
-        )
+        message = f"quantization_dtype={dtype!r} with quantization_type={kind!r} and "
+        message += f"activation_quantization_type={activations!r} is not supported."
+        hint = "Pass int8 or f8e4m3 with per_channel_symmetric, where activations may be dynamic, or f8e4m3 with "
+        hint += "blockwise_symmetric."
+        raise ConfigError(message, hint=hint, option="quantization_type", value=kind)
     return _NXDI_DTYPES[dtype] + size + inputs

@@ -88,10 +88,9 @@ class NativeLibrary:
         try:
             return get_cpp_compiler()
         except InvalidCxxCompiler as error:
-            raise LoweringError(
-                f"This machine has no C++ compiler, and the first use of {self.title} compiles it.",
-                hint="Install g++ or clang++ (apt-get install g++), or name one with CXX.",
-            ) from error
+            message = f"This machine has no C++ compiler, and the first use of {self.title} compiles it."
+            hint = "Install g++ or clang++ (apt-get install g++), or name one with CXX."
+            raise LoweringError(message, hint=hint) from error
 
     def _build(self, compiler: str, record: Path) -> None:
         import torch

@@ -132,11 +132,10 @@ def require_ours(library: Path) -> None:
         command = f"Remove them, or take them over with `chown {os.geteuid()} {paths} && chmod go-w {paths}`"
     else:
         command = f"Run `chmod go-w {paths}`"
+    message = f"Host code is not loaded, because other users could have changed it: {', '.join(names)}."
+    hint = f"{command}, or set OPTIMUM_NEURON_HOME to a folder of your own."
     raise LoweringError(
-        f"Host code is not loaded, because other users could have changed it: {', '.join(names)}.",
-        hint=f"{command}, or set OPTIMUM_NEURON_HOME to a folder of your own.",
-        library=str(library),
-        unsafe={str(path): problem for path, problem in unsafe.items()},
+        message, hint=hint, library=str(library), unsafe={str(path): problem for path, problem in unsafe.items()}
     )
 
 

@@ -166,11 +166,8 @@ def require_dtype(target: Target, name: str) -> str:
     narrower, choices = _NARROWER.get(canonical), ", ".join(supported)
     hint = f"Convert to {narrower}" if narrower in target.core.dtypes else f"Use one of {choices}"
     elsewhere = f", or compile for {' or '.join(targets)}" if targets else ""
+    message = f"{target.name} does not support '{name}' as {kind}: {target.core.name} has {choices}."
+    hint = f"{hint}{elsewhere}."
     raise UnsupportedDtypeError(
-        f"{target.name} does not support '{name}' as {kind}: {target.core.name} has {choices}.",
-        hint=f"{hint}{elsewhere}.",
-        target=target.name,
-        dtype=canonical,
-        supported=list(supported),
-        targets=targets,
+        message, hint=hint, target=target.name, dtype=canonical, supported=list(supported), targets=targets
     )

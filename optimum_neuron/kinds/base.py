@@ -97,12 +97,9 @@ class Kind(ABC, Generic[Config]):
         options = dict(options)
         for name in DEGREES:
             if name not in self.config_class.option_names() and (degree := options.pop(name, 1)) != 1:
-                raise ConfigError(
-                    f"{name}={degree} is not supported for this kind of model ({self.name}).",
-                    hint="Pass 1; data_parallel_mode puts replicas on several cores.",
-                    option=name,
-                    value=degree,
-                )
+                message = f"{name}={degree} is not supported for this kind of model ({self.name})."
+                hint = "Pass 1; data_parallel_mode puts replicas on several cores."
+                raise ConfigError(message, hint=hint, option=name, value=degree)
         report_without_effect(options, self.without_effect)
         return renamed(
             {name: value for name, value in options.items() if name not in self.without_effect}, self.synonyms

@@ -38,11 +38,9 @@ def empty_model(source: ModelSource, config: CompileConfig, *, attention: str | 
             model.tie_weights()
     except (ValueError, TypeError, ImportError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
         model_type, way = source.config.model_type, "" if attention is None else f" with {attention} attention"
-        raise ModelError(
-            f"transformers cannot build a {model_type} model for {config.task}{way}: {first_line(error)[:200]}",
-            hint="Check config.json, or pass another checkpoint.",
-            **{"task": config.task, "model_type": model_type},
-        ) from error
+        message = f"transformers cannot build a {model_type} model for {config.task}{way}: {first_line(error)[:200]}"
+        hint = "Check config.json, or pass another checkpoint."
+        raise ModelError(message, hint=hint, **{"task": config.task, "model_type": model_type}) from error
     cast_weights(model, getattr(torch, config.torch_dtype))
     return model.eval()
 

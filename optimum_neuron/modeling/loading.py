@@ -247,11 +247,9 @@ class NeuronModel(CompiledModel):
 def require_one_core_each(num_cores: int) -> None:
     """Check that a model of which every core shall have a replica needs one core."""
     if num_cores > 1:
-        raise ConfigError(
-            f"data_parallel_mode='all' puts a replica on every core, but this model takes {num_cores} cores.",
-            hint=f"Pass 1 for {' and '.join(DEGREES)}, or data_parallel_mode='none'.",
-            options=["data_parallel_mode", *DEGREES],
-        )
+        message = f"data_parallel_mode='all' puts a replica on every core, but this model takes {num_cores} cores."
+        hint = f"Pass 1 for {' and '.join(DEGREES)}, or data_parallel_mode='none'."
+        raise ConfigError(message, hint=hint, options=["data_parallel_mode", *DEGREES])
 
 
 def _subset(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

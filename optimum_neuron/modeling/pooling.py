@@ -124,12 +124,9 @@ def read_recipe(folder: Path) -> Recipe:
 def _refuse_messages(folder: Path, limits: dict[str, Any]) -> None:
     """Reject a folder whose texts sentence-transformers (6 and later) renders by the tokenizer's chat template."""
     if "message" in (limits.get("modality_config") or {}):
-        raise ModelError(
-            f"{folder / LIMITS_FILE} renders texts as chat messages, which is not supported.",
-            hint="Remove 'message' from its modality_config to embed plain texts.",
-            file=str(folder / LIMITS_FILE),
-            option="modality_config",
-        )
+        message = f"{folder / LIMITS_FILE} renders texts as chat messages, which is not supported."
+        hint = "Remove 'message' from its modality_config to embed plain texts."
+        raise ModelError(message, hint=hint, file=str(folder / LIMITS_FILE), option="modality_config")
 
 
 def transformer_subfolder(folder: Path) -> dict[str, str]:

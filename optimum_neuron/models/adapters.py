@@ -92,11 +92,8 @@ class RowAdapters:
         wrong = self._left_out if self._needs_all else self._left_out & self._adapted
         if wrong:
             listed = ", ".join(sorted(wrong))
-            raise ModelError(
-                f"The decoder computes with the weights of {listed} in a way that takes no adapters.",
-                hint="Leave these modules out of lora_target_modules.",
-                modules=sorted(wrong),
-            )
+            message = f"The decoder computes with the weights of {listed} in a way that takes no adapters."
+            raise ModelError(message, hint="Leave these modules out of lora_target_modules.", modules=sorted(wrong))
 
     def attach(self, linear: nn.Module, num_parts: int) -> None:
         """Give a linear layer its stacks, for results that so many modules of the checkpoint make."""

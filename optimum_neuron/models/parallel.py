@@ -71,18 +71,12 @@ def split_module(
     splitter = Splitter(module, num_heads, num_kv_heads, group_size, expert_unit)
     styles = {path: style for path, _ in module.named_modules() if (style := _style_of(path, plan))}
     if not styles:
-        raise ModelError(
-            f"The plan of tensor parallelism names no module of this model: {', '.join(plan) or 'it is empty'}.",
-            hint="Pass tensor_parallel_size=1.",
-            plan=dict(plan),
-        )
+        message = f"The plan of tensor parallelism names no module of this model: {', '.join(plan) or 'it is empty'}."
+        raise ModelError(message, hint="Pass tensor_parallel_size=1.", plan=dict(plan))
     unknown = sorted(set(styles.values()) - STYLES.keys())
     if unknown:
-        raise ModelError(
-            f"The plan of tensor parallelism has styles that are not supported: {', '.join(unknown)}.",
-            hint="Pass tensor_parallel_size=1.",
-            styles=unknown,
-        )
+        message = f"The plan of tensor parallelism has styles that are not supported: {', '.join(unknown)}."
+        raise ModelError(message, hint="Pass tensor_parallel_size=1.", styles=unknown)
     for path, style in styles.items():
         num_sources = len((sources or {}).get(f"{path}.weight", ("",)))
         STYLES[style](splitter, path, num_sources)

@@ -169,19 +169,13 @@ def _convert(weight: _Weight, scheme: Scheme) -> None:
 
 def _require_useful(converted: int, unknown: Collection[str], left: dict[str, str]) -> None:
     if unknown:
-        raise ModelError(
-            f"modules_to_not_convert names modules that this model does not have: {', '.join(sorted(unknown))}.",
-            hint="Use the names of the checkpoint's modules, such as lm_head or model.layers.0.mlp.down_proj.",
-            option="modules_to_not_convert",
-            modules=sorted(unknown),
-        )
+        message = f"modules_to_not_convert names modules that this model does not have: {', '.join(sorted(unknown))}."
+        hint = "Use the names of the checkpoint's modules, such as lm_head or model.layers.0.mlp.down_proj."
+        raise ModelError(message, hint=hint, option="modules_to_not_convert", modules=sorted(unknown))
     if not converted:
-        raise ModelError(
-            f"No layer of this model but the head can be quantized: {_listed(left)}.",
-            hint="Pass int8, int4, or fp8, or remove quantization.",
-            option="quantization",
-            modules=left,
-        )
+        message = f"No layer of this model but the head can be quantized: {_listed(left)}."
+        hint = "Pass int8, int4, or fp8, or remove quantization."
+        raise ModelError(message, hint=hint, option="quantization", modules=left)
 
 
 def _choice(scheme: Scheme, head_scheme: str, numbers: tuple[int, int], left: dict[str, str]) -> Choice[str]:

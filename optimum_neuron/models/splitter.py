@@ -103,11 +103,8 @@ def linear_size(linear: nn.Module, dim: int) -> int:
     """Results (0) or inputs (1) of a linear layer."""
     if getattr(linear, "weight", None) is None:
         kind = type(linear).__name__
-        raise ModelError(
-            f"The plan of tensor parallelism divides the weight of a {kind}, which has none.",
-            hint="Pass tensor_parallel_size=1.",
-            module=kind,
-        )
+        message = f"The plan of tensor parallelism divides the weight of a {kind}, which has none."
+        raise ModelError(message, hint="Pass tensor_parallel_size=1.", module=kind)
     return int(linear.weight.shape[1 - dim if is_transposed(linear) else dim])
 
 

@@ -34,13 +34,9 @@ class ColumnTensor(IndirectTensor):
     def for_engine(self, engine: str) -> None:
         """Choose the size of a group for the engine that accesses the view."""
         if engine not in GROUPS:
-            refuse(
-                f"The {engine} engine does not choose columns of {self.name} by offsets.",
-                hint="Gather with nisa.tensor_copy, or choose rows of a tensor in HBM with vector_select.",
-                rule="engine",
-                tensor=self.name,
-                engine=engine,
-            )
+            message = f"The {engine} engine does not choose columns of {self.name} by offsets."
+            hint = "Gather with nisa.tensor_copy, or choose rows of a tensor in HBM with vector_select."
+            refuse(message, hint=hint, rule="engine", tensor=self.name, engine=engine)
         index, group = self.indices, GROUPS[engine]
         assert index is not None
         if self.shape[0] % group or self.shape[1] > group * index.shape[1]:
@@ -74,20 +70,13 @@ def chosen_columns(tensor: NkiTensor, index: NkiTensor, count: int) -> ColumnTen
     refuse_second(tensor)
     core = current()
     if core.generation < 4:
-        refuse(
-            f"indirect needs NeuronCore-v4, and {core.target.name} has {core.spec.name}.",
-            hint="Use nisa.nc_n_gather, or nisa.local_gather for groups of partitions.",
-            rule="generation",
-            tensor=tensor.name,
-            target=core.target.name,
-        )
+        message = f"indirect needs NeuronCore-v4, and {core.target.name} has {core.spec.name}."
+        hint = "Use nisa.nc_n_gather, or nisa.local_gather for groups of partitions."
+        refuse(message, hint=hint, rule="generation", tensor=tensor.name, target=core.target.name)
     fits = index.ndim == 2 and index.buffer.value == "sbuf" and index.dtype == "uint16"
     if not (fits and tensor.ndim == 2 and tensor.shape[0] == index.shape[0] and tensor.buffer.is_on_chip and count > 0):
-        refuse(
-            f"indirect of {count} columns of {tensor.name}, of shape {tensor.shape} in {tensor.buffer.value}, by "
-            f"offsets of shape {index.shape} and dtype {index.dtype} in {index.buffer.value}.",
-            hint="Both have two dimensions and the same partitions on the chip; the offsets are uint16 in SBUF.",
-            rule="indirect",
-            tensor=tensor.name,
-        )
+        message = f"indirect of {count} columns of {tensor.name}, of shape {tensor.shape} in {tensor.buffer.value}, by "
+        message += f"offsets of shape {index.shape} and dtype {index.dtype} in {index.buffer.value}."
+        hint = "Both have two dimensions and the same partitions on the chip; the offsets are uint16 in SBUF."
+        refuse(message, hint=hint, rule="indirect", tensor=tensor.name)
     return ColumnTensor.over(tensor, index, count)

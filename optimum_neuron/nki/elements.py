@@ -195,26 +195,19 @@ class Elements:
         own = self.storage.format
         packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
         if packed or not self.storage.precise:
-            refuse(
-                f"The bytes of {own.name} cannot be read as {row.name} here.",
-                hint="The host has no such format, or NKI_PRECISE_FP=0 keeps floats in float32: copy the tensor to "
-                "convert it.",
-                rule="dtype",
-                dtype=row.name,
-            )
+            message = f"The bytes of {own.name} cannot be read as {row.name} here."
+            hint = "The host has no such format, or NKI_PRECISE_FP=0 keeps floats in float32: copy the tensor to "
+            hint += "convert it."
+            refuse(message, hint=hint, rule="dtype", dtype=row.name)
         return self.storage.viewed_as(row)
 
     def in_elements(self, count: int, row: Format) -> int:
         """Return a number of elements as one of elements of another format."""
         size_bytes = count * self.storage.format.size_bytes
         if size_bytes % row.size_bytes:
-            refuse(
-                f"Byte {size_bytes} of {self.name} is no begin of an element of {row.name}.",
-                hint="Begin at a multiple of the dtype's size.",
-                rule="strides",
-                tensor=self.name,
-                dtype=row.name,
-            )
+            message = f"Byte {size_bytes} of {self.name} is no begin of an element of {row.name}."
+            hint = "Begin at a multiple of the dtype's size."
+            refuse(message, hint=hint, rule="strides", tensor=self.name, dtype=row.name)
         return size_bytes // row.size_bytes
 
     def with_skip(self, skip: bool) -> Self:

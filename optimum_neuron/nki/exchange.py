@@ -35,11 +35,8 @@ def exchange(
         Tensors by rank; None if another physical core of this rank did it.
     """
     if core.tape is not None:
-        refuse(
-            f"{opcode} between programs of a kernel cannot be part of a model that is compiled.",
-            hint="Reduce within one program, or in PyTorch.",
-            rule="stream",
-        )
+        message = f"{opcode} between programs of a kernel cannot be part of a model that is compiled."
+        refuse(message, hint="Reduce within one program, or in PyTorch.", rule="stream")
     world, rank = core.world, core.number if within_grid else core.rank_id
     number = core.num_collectives.get((within_grid, group), 0)
     core.num_collectives[within_grid, group] = number + 1
@@ -61,15 +58,10 @@ def _wait(core: Core, opcode: str, group: tuple[int, ...], ready: Callable[[], b
         return
     posted = core.world.posts.get(key, {})
     missing = [member for member in group if member not in posted]
-    refuse(
-        f"{opcode} on rank {core.rank_id} waits forever: {_ranks(missing)} of the group {group} never "
-        f"{'calls' if len(missing) == 1 else 'call'} it.",
-        hint="Let all ranks of a group call the same collectives in the same order, and launch all of them.",
-        rule="deadlock",
-        instruction=opcode,
-        rank=core.rank_id,
-        missing=missing,
-    )
+    message = f"{opcode} on rank {core.rank_id} waits forever: {_ranks(missing)} of the group {group} never "
+    message += f"{'calls' if len(missing) == 1 else 'call'} it."
+    hint = "Let all ranks of a group call the same collectives in the same order, and launch all of them."
+    refuse(message, hint=hint, rule="deadlock", instruction=opcode, rank=core.rank_id, missing=missing)
 
 
 def _ranks(ranks: list[int]) -> str:

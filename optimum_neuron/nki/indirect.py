@@ -50,15 +50,10 @@ class IndirectTensor(NkiTensor):
         counts, steps = [count for _, count in pattern], [step for step, _ in pattern]
         last = offset + sum(step * (count - 1) for step, count in zip(steps[1:], counts[1:], strict=True))
         if offset < 0 or last >= base.numel() or min([*steps, 0]) < 0 or min([*counts, 1]) < 1:
-            refuse(
-                f"The rows of {[list(pair) for pair in pattern]} from {offset} on reach element {last} of "
-                f"{tensor.name}, which has {base.numel()}.",
-                hint="Steps and counts are of elements of the whole tensor.",
-                rule="bounds",
-                tensor=tensor.name,
-                size=base.numel(),
-                last=last,
-            )
+            message = f"The rows of {[list(pair) for pair in pattern]} from {offset} on reach element {last} of "
+            message += f"{tensor.name}, which has {base.numel()}."
+            hint = "Steps and counts are of elements of the whole tensor."
+            refuse(message, hint=hint, rule="bounds", tensor=tensor.name, size=base.numel(), last=last)
         # Row 0 in place of every row: views of the other dimensions are then views of this one.
         view = cls(tensor.storage, base.as_strided(counts, [0, *steps[1:]], base.storage_offset() + offset))
         rows = indices.integers().T.reshape(-1)[: counts[0]]
@@ -181,23 +176,17 @@ def moved_by(tensor: NkiTensor, pattern: Sequence[Sequence[int]], first: int, in
 
 def refuse_part(tensor: NkiTensor) -> NoReturn:
     """Raise the error of a view of a view whose elements are chosen by indices."""
-    refuse(
-        f"A part of {tensor.name}, or its elements in another order, where indices in memory choose the elements.",
-        hint="Take the part first, and choose by indices then; or give the access pattern of the part.",
-        rule="indirect",
-        tensor=tensor.name,
-    )
+    message = f"A part of {tensor.name}, or its elements in another order, where indices in memory choose the elements."
+    hint = "Take the part first, and choose by indices then; or give the access pattern of the part."
+    refuse(message, hint=hint, rule="indirect", tensor=tensor.name)
 
 
 def refuse_second(tensor: NkiTensor) -> None:
     """Refuse a choice by indices in a view that has one."""
     if tensor.is_indirect():
-        refuse(
-            f"Indices in memory choose elements of {tensor.name} already, and a view has one such choice.",
-            hint="Copy the elements of the first one with nisa.dma_copy.",
-            rule="indirect",
-            tensor=tensor.name,
-        )
+        message = f"Indices in memory choose elements of {tensor.name} already, and a view has one such choice."
+        hint = "Copy the elements of the first one with nisa.dma_copy."
+        refuse(message, hint=hint, rule="indirect", tensor=tensor.name)
 
 
 def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
@@ -223,14 +212,10 @@ def selected_rows(tensor: NkiTensor, dim: int, indices: NkiTensor) -> IndirectTe
     refuse_second(tensor)
     is_column = indices.size == indices.num_partitions and indices.buffer.is_on_chip
     if dim != 0 or tensor.buffer.is_on_chip or not is_column:
-        refuse(
-            f"vector_select of dimension {dim} of {tensor.name} in {tensor.buffer.value}, by indices of shape "
-            f"{indices.shape} in {indices.buffer.value}.",
-            hint="It is of dimension 0 of a tensor in HBM, and takes one index for each partition, in SBUF.",
-            rule="indirect",
-            tensor=tensor.name,
-            dim=dim,
-        )
+        message = f"vector_select of dimension {dim} of {tensor.name} in {tensor.buffer.value}, by indices of shape "
+        message += f"{indices.shape} in {indices.buffer.value}."
+        hint = "It is of dimension 0 of a tensor in HBM, and takes one index for each partition, in SBUF."
+        refuse(message, hint=hint, rule="indirect", tensor=tensor.name, dim=dim)
     (step, rows), *rest = tensor.get_pattern()
     pattern = [[step, indices.num_partitions], *rest]
     return IndirectTensor.of(tensor, pattern, tensor.offset, indices, step, rows)

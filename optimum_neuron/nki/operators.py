@@ -241,10 +241,6 @@ def as_operator(op: Any, parameter: str = "op") -> Operator:
     name = getattr(op, "__name__", str(op))
     name = _OTHER_NAMES.get(name, name)
     if name not in OPERATORS:
-        refuse(
-            f"{parameter}={op!r} is no operator of the engines.",
-            hint="Use one of nki.language, such as nl.add or nl.exp.",
-            rule="operator",
-            parameter=parameter,
-        )
+        hint = "Use one of nki.language, such as nl.add or nl.exp."
+        refuse(f"{parameter}={op!r} is no operator of the engines.", hint=hint, rule="operator", parameter=parameter)
     return OPERATORS[name]

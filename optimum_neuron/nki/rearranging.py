@@ -50,14 +50,10 @@ def _sizes(tensor: NkiTensor, place: int, group: Sequence[str], sizes: Mapping[s
     found, size = [sizes.get(name, -1) for name in group], tensor.shape[place]
     known = math.prod(one for one in found if one != -1)
     if found.count(-1) > 1 or known < 1 or size % known or (-1 not in found and known != size):
-        refuse(
-            f"Dimension {place} of {tensor.name} has {size} elements, which {' x '.join(group)} with the sizes "
-            f"{dict(sizes)} does not have.",
-            hint="Give the sizes of all but one name of each group; their product divides the dimension.",
-            rule="shape",
-            tensor=tensor.name,
-            dim=place,
-        )
+        message = f"Dimension {place} of {tensor.name} has {size} elements, which {' x '.join(group)} with the sizes "
+        message += f"{dict(sizes)} does not have."
+        hint = "Give the sizes of all but one name of each group; their product divides the dimension."
+        refuse(message, hint=hint, rule="shape", tensor=tensor.name, dim=place)
     return [size // known if one == -1 else one for one in found]
 
 

@@ -70,25 +70,17 @@ class NkiTensor(Elements):
             same = value.storage is self.storage and value.offset == target.offset
             if same and value.strides == target.strides and value.shape == target.shape:
                 return
-        refuse(
-            f"{self.name} cannot be assigned to: a kernel writes memory with instructions.",
-            hint="Use nisa.tensor_copy, nisa.dma_copy or nl.store.",
-            rule="assignment",
-            tensor=self.name,
-        )
+        message = f"{self.name} cannot be assigned to: a kernel writes memory with instructions."
+        refuse(message, hint="Use nisa.tensor_copy, nisa.dma_copy or nl.store.", rule="assignment", tensor=self.name)
 
     def _full_key(self, key: Any) -> list[Any]:
         keys = list(key) if isinstance(key, tuple) else [key]
         keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in keys]
         given = sum(item is not None and item is not Ellipsis for item in keys)
         if given > self.ndim:
-            refuse(
-                f"{given} indices for {self.name}, which has {self.ndim} dimensions.",
-                hint=f"Its shape is {self.shape}: give at most {self.ndim} indices.",
-                rule="rank",
-                tensor=self.name,
-                shape=self.shape,
-            )
+            message = f"{given} indices for {self.name}, which has {self.ndim} dimensions."
+            hint = f"Its shape is {self.shape}: give at most {self.ndim} indices."
+            refuse(message, hint=hint, rule="rank", tensor=self.name, shape=self.shape)
         rest = [slice(None)] * (self.ndim - given)
         if any(item is Ellipsis for item in keys):
             place = next(number for number, item in enumerate(keys) if item is Ellipsis)
@@ -119,27 +111,17 @@ class NkiTensor(Elements):
 
     def _checked_index(self, index: int, size: int, dim: int) -> int:
         if not -size <= index < size:
-            refuse(
-                f"Index {index} is outside of dimension {dim} of {self.name}, which has {size} elements.",
-                hint=f"Use an index from 0 to {size - 1}.",
-                rule="bounds",
-                tensor=self.name,
-                dim=dim,
-                size=size,
-                index=index,
-            )
+            message = f"Index {index} is outside of dimension {dim} of {self.name}, which has {size} elements."
+            hint = f"Use an index from 0 to {size - 1}."
+            refuse(message, hint=hint, rule="bounds", tensor=self.name, dim=dim, size=size, index=index)
         return index % size
 
     def _free_dim(self, dim: int, action: str) -> int:
         place = dim % self.ndim if -self.ndim <= dim < self.ndim else dim
         if not 0 <= place < self.ndim or (place == 0 and self.buffer.is_on_chip):
-            refuse(
-                f"{action} of dimension {dim} of {self.name}, whose shape is {self.shape}.",
-                hint="Name a dimension it has; the partition dimension of an on-chip tensor stays first.",
-                rule="partition" if place == 0 else "rank",
-                tensor=self.name,
-                dim=dim,
-            )
+            message = f"{action} of dimension {dim} of {self.name}, whose shape is {self.shape}."
+            hint = "Name a dimension it has; the partition dimension of an on-chip tensor stays first."
+            refuse(message, hint=hint, rule="partition" if place == 0 else "rank", tensor=self.name, dim=dim)
         return place
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
@@ -199,14 +181,10 @@ class NkiTensor(Elements):
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Return the dimensions in another order; the partition dimension of an on-chip tensor stays first."""
         if sorted(dims) != list(range(self.ndim)) or (self._keeps_first and dims[0] != 0):
-            refuse(
-                f"{self.name} has {self.ndim} dimensions, which cannot be permuted by {tuple(dims)}.",
-                hint="Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it), as "
-                "where indices choose the rows.",
-                rule="partition",
-                tensor=self.name,
-                dims=tuple(dims),
-            )
+            message = f"{self.name} has {self.ndim} dimensions, which cannot be permuted by {tuple(dims)}."
+            hint = "Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it), as "
+            hint += "where indices choose the rows."
+            refuse(message, hint=hint, rule="partition", tensor=self.name, dims=tuple(dims))
         return self._view(self.data.permute(*dims))
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
@@ -225,35 +203,22 @@ class NkiTensor(Elements):
         """Remove a dimension of size 1."""
         place = self._free_dim(dim, "A removal")
         if self.shape[place] != 1:
-            refuse(
-                f"Dimension {dim} of {self.name} has {self.shape[place]} elements and cannot be removed.",
-                hint="Use select to take one of them.",
-                rule="shape",
-                tensor=self.name,
-            )
+            message = f"Dimension {dim} of {self.name} has {self.shape[place]} elements and cannot be removed."
+            refuse(message, hint="Use select to take one of them.", rule="shape", tensor=self.name)
         return self._view(self.data.squeeze(place))
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
         """Return the elements in another shape, without copying; on the chip the partitions stay."""
         sizes = [shape] if isinstance(shape, int) else list(shape)
         if math.prod(sizes) != self.size or (self.buffer.is_on_chip and sizes[0] != self.num_partitions):
-            refuse(
-                f"{self.name} of shape {self.shape} cannot have the shape {tuple(sizes)}.",
-                hint="Keep the number of elements, and on the chip the number of partitions.",
-                rule="shape",
-                tensor=self.name,
-                shape=self.shape,
-                wanted=tuple(sizes),
-            )
+            message = f"{self.name} of shape {self.shape} cannot have the shape {tuple(sizes)}."
+            hint = "Keep the number of elements, and on the chip the number of partitions."
+            refuse(message, hint=hint, rule="shape", tensor=self.name, shape=self.shape, wanted=tuple(sizes))
         try:
             return self._view(self.data.view(sizes))
         except RuntimeError:
-            refuse(
-                f"{self.name} with strides {self.strides} cannot have the shape {tuple(sizes)} without a copy.",
-                hint="Copy it to a contiguous tensor first.",
-                rule="strides",
-                tensor=self.name,
-            )
+            message = f"{self.name} with strides {self.strides} cannot have the shape {tuple(sizes)} without a copy."
+            refuse(message, hint="Copy it to a contiguous tensor first.", rule="strides", tensor=self.name)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one dimension into several; one of them may be -1."""
@@ -289,23 +254,15 @@ class NkiTensor(Elements):
     def view(self, dtype: Any) -> NkiTensor:
         """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
         if self.is_indirect():
-            refuse(
-                f"Indices in memory choose elements of {self.name}, and its bytes are read as another dtype.",
-                hint="Take the view with the dtype first.",
-                rule="indirect",
-                tensor=self.name,
-            )
+            message = f"Indices in memory choose elements of {self.name}, and its bytes are read as another dtype."
+            refuse(message, hint="Take the view with the dtype first.", rule="indirect", tensor=self.name)
         row, own = FORMATS[dtype_name(dtype)], self.storage.format
         if row is own:
             return self
         if self.ndim == 0 or self.data.stride(-1) != 1 or self.shape[-1] * own.size_bytes % row.size_bytes:
-            refuse(
-                f"{self.name} of shape {self.shape} with strides {self.strides} is read as {row.name}.",
-                hint=f"The last dimension lies in one piece, whose bytes are a multiple of {row.size_bytes}.",
-                rule="strides",
-                tensor=self.name,
-                dtype=row.name,
-            )
+            message = f"{self.name} of shape {self.shape} with strides {self.strides} is read as {row.name}."
+            hint = f"The last dimension lies in one piece, whose bytes are a multiple of {row.size_bytes}."
+            refuse(message, hint=hint, rule="strides", tensor=self.name, dtype=row.name)
         return type(self)(self.reinterpreted(row), self.data.view(row.storage))
 
     reinterpret_cast = view
@@ -382,10 +339,6 @@ class NkiTensor(Elements):
     def scalar(self) -> int:
         """Return the only element, which an address or a register needs."""
         if self.size != 1:
-            refuse(
-                f"{self.name} has {self.size} elements where one is needed.",
-                hint="Take one element of it.",
-                rule="shape",
-                tensor=self.name,
-            )
+            message = f"{self.name} has {self.size} elements where one is needed."
+            refuse(message, hint="Take one element of it.", rule="shape", tensor=self.name)
         return int(self.read().reshape(()).item())

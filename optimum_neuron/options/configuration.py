@@ -150,11 +150,9 @@ class CompileConfig(SavedConfig, ChecksKeywords):
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
             yield wrong_type("allow_host_ops", names, 'a list of operators, for example ["aten.sort"]')
         if self.auto_cast != "none" and self.torch_dtype != "float32":
-            yield ConfigError(
-                f"auto_cast={self.auto_cast!r} rounds float32 operations, but torch_dtype={self.torch_dtype!r}.",
-                hint="Pass torch_dtype for weights and cache, or auto_cast with float32 weights.",
-                options=["auto_cast", "torch_dtype"],
-            )
+            message = f"auto_cast={self.auto_cast!r} rounds float32 operations, but torch_dtype={self.torch_dtype!r}."
+            hint = "Pass torch_dtype for weights and cache, or auto_cast with float32 weights."
+            yield ConfigError(message, hint=hint, options=["auto_cast", "torch_dtype"])
 
     @property
     def axes(self) -> tuple[str, ...]:

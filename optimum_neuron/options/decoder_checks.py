@@ -176,8 +176,6 @@ def _quantization_errors(config: Any) -> Iterator[ConfigError]:
     except ConfigError as error:
         yield error
     if config.auto_cast != "none":
-        yield ConfigError(
-            f"quantization={scheme!r} rounds weights, and auto_cast={config.auto_cast!r} rounds them too.",
-            hint="Pass one of the two; torch_dtype=bfloat16 makes activations narrow.",
-            options=["quantization", "auto_cast"],
-        )
+        message = f"quantization={scheme!r} rounds weights, and auto_cast={config.auto_cast!r} rounds them too."
+        hint = "Pass one of the two; torch_dtype=bfloat16 makes activations narrow."
+        yield ConfigError(message, hint=hint, options=["quantization", "auto_cast"])

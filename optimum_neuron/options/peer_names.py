@@ -30,11 +30,8 @@ def joined(options: dict[str, Any], others: Iterable[tuple[str, str, Any]]) -> d
     options = dict(options)
     for other, name, value in others:
         if options.setdefault(name, value) != value:
-            raise ConfigError(
-                f"{other}={value!r} and {name}={options[name]!r} are the same option.",
-                hint=f"Pass {name} only: {other} is another name for it.",
-                options=[other, name],
-            )
+            message = f"{other}={value!r} and {name}={options[name]!r} are the same option."
+            raise ConfigError(message, hint=f"Pass {name} only: {other} is another name for it.", options=[other, name])
     return options
 
 

@@ -122,13 +122,10 @@ def require_one_instance(machine: Machine, what: str) -> None:
     """Check that an estimate of something without pipeline stages is of one instance."""
     instance = machine.instance.value
     if instance.num_instances > 1:
-        raise ConfigError(
-            f"{instance.name} has {instance.num_instances} instances, but {what} has no pipeline stages.",
-            hint=f"Pass {one_of(instance).name}. For stages, export the model with pipeline_parallel_size, which needs "
-            "no weights, and estimate the exported folder.",
-            option="instance",
-            value=instance.name,
-        )
+        message = f"{instance.name} has {instance.num_instances} instances, but {what} has no pipeline stages."
+        hint = f"Pass {one_of(instance).name}. For stages, export the model with pipeline_parallel_size, which needs "
+        hint += "no weights, and estimate the exported folder."
+        raise ConfigError(message, hint=hint, option="instance", value=instance.name)
 
 
 def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], bool]) -> Choice[int]:

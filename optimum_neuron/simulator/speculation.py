@@ -55,13 +55,9 @@ class Speculation:
         """Return it with a number of candidates, for a graph that checks so many tokens."""
         room = num_tokens - 1
         if self.num_candidates is not None and self.num_candidates > room:
-            raise ConfigError(
-                f"num_speculative_tokens={self.num_candidates}, but the compiled check takes {room} candidates.",
-                hint=f"Pass {room} or less, or export with extend_length={self.num_candidates + 1}.",
-                option="num_speculative_tokens",
-                value=self.num_candidates,
-                most=room,
-            )
+            message = f"num_speculative_tokens={self.num_candidates}, but the compiled check takes {room} candidates."
+            hint = f"Pass {room} or less, or export with extend_length={self.num_candidates + 1}."
+            raise ConfigError(message, hint=hint, option="num_speculative_tokens", value=self.num_candidates, most=room)
         return dataclasses.replace(self, num_candidates=self.num_candidates or room)
 
     @property

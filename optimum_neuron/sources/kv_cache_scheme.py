@@ -52,9 +52,6 @@ def published_cache(config: Any, *, chosen: str | None = None) -> dict[str, str]
     if chosen == "fp8":
         return {}
     listed = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-    raise ModelError(
-        f"The kv_cache_scheme of this {method_of(settings)} checkpoint is not supported: {listed}.",
-        hint="Only fp8 with a scale for each tensor is. Pass kv_cache_dtype: int8 has scales for each token.",
-        option="kv_cache_dtype",
-        fields=fields,
-    )
+    message = f"The kv_cache_scheme of this {method_of(settings)} checkpoint is not supported: {listed}."
+    hint = "Only fp8 with a scale for each tensor is. Pass kv_cache_dtype: int8 has scales for each token."
+    raise ModelError(message, hint=hint, option="kv_cache_dtype", fields=fields)

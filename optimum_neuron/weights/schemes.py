@@ -99,13 +99,9 @@ class Scheme:
         group_size = int(size or (RUN if kind in ("int4", "mxfp4") else 0))
         is_wrong = group_size % RUN or (size and not group_size) or (size and kind == "mxfp4")
         if not kind or is_wrong or (zeros and kind != "int4") or (dynamic and group_size):
-            raise ConfigError(
-                f"quantization={text!r} is not supported.",
-                hint=f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups have a multiple "
-                f"of {RUN} inputs.",
-                option="quantization",
-                value=text,
-            )
+            hint = f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups have a multiple "
+            hint += f"of {RUN} inputs."
+            raise ConfigError(f"quantization={text!r} is not supported.", hint=hint, option="quantization", value=text)
         return cls(kind=kind, group_size=group_size, has_zeros=bool(zeros), is_dynamic=bool(dynamic))
 
     def specs(self, *shape: int) -> dict[Part, TensorSpec]:

@@ -58,12 +58,9 @@ def read(path: Path) -> Graph:
         return Graph(nodes=nodes, weights=dict(_tensor(v) for number, v in fields if number == _GRAPH_INITIALIZER))
     except (IndexError, KeyError, UnicodeDecodeError, ValueError) as error:
         problem = f"{type(error).__name__}: {error}"
-        raise ModelError(
-            f"{path.name} is not an ONNX file with float32, int32 or int64 weights: {problem}.",
-            hint="Use the file that the catalogue names.",
-            file=path.name,
-            error=problem,
-        ) from error
+        message = f"{path.name} is not an ONNX file with float32, int32 or int64 weights: {problem}."
+        hint = "Use the file that the catalogue names."
+        raise ModelError(message, hint=hint, file=path.name, error=problem) from error
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:

@@ -55,10 +55,8 @@ def _destination(tiers: Tiers, url: str | None) -> RemoteStorage:
         return open_remote(chosen)
     if isinstance(tiers.storage, RemoteStorage):
         return tiers.storage
-    raise ConfigError(
-        f"The compile cache {tiers.storage.url} has no shared cache to copy its entries to.",
-        hint="Choose one with `optimum-cli neuron cache set NAME`, or pass --repo_id NAME.",
-    )
+    hint = "Choose one with `optimum-cli neuron cache set NAME`, or pass --repo_id NAME."
+    raise ConfigError(f"The compile cache {tiers.storage.url} has no shared cache to copy its entries to.", hint=hint)
 
 
 def _is_whole(place: LocalStorage, entry: Entry) -> bool:

@@ -154,12 +154,9 @@ def _error(path: Path, reason: str, problem: str, hint: str = _AGAIN, **details:
 
 
 def _too_new(path: Path, version: str) -> FormatVersionError:
-    return FormatVersionError(
-        f"{path} has format version {version}, but this package reads version {FORMAT_VERSION}.",
-        hint="Install a newer optimum-neuron-sim, or recompile the model with this one.",
-        path=str(path),
-        format_version=version,
-    )
+    message = f"{path} has format version {version}, but this package reads version {FORMAT_VERSION}."
+    hint = "Install a newer optimum-neuron-sim, or recompile the model with this one."
+    return FormatVersionError(message, hint=hint, path=str(path), format_version=version)
 
 
 def _checked_header(path: Path, raw: bytes, size_bytes: int) -> NeffHeader:

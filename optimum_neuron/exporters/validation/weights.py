@@ -54,9 +54,6 @@ def require_same_weights(errors: Mapping[str, float], reader: Choice[str]) -> No
         return
     shown = ", ".join(f"{name} by {error:.3g}" for name, error in list(wrong.items())[:_NUM_SHOWN])
     rest = f", and {len(wrong) - _NUM_SHOWN} more" if len(wrong) > _NUM_SHOWN else ""
-    raise ValidationError(
-        f"Weights of the compiled model differ from those that {reader.value} reads: {shown}{rest}.",
-        hint="Pass the checkpoint that it was quantized from, and report this one.",
-        weights=wrong,
-        reader=reader.value,
-    )
+    message = f"Weights of the compiled model differ from those that {reader.value} reads: {shown}{rest}."
+    hint = "Pass the checkpoint that it was quantized from, and report this one."
+    raise ValidationError(message, hint=hint, weights=wrong, reader=reader.value)

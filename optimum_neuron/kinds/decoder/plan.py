@@ -254,27 +254,19 @@ def require_cores(model_config: Any, config: NeuronConfig) -> None:
     num_stages = config.pipeline_parallel_size
     num_layers = getattr(text, "num_hidden_layers", num_stages)
     if num_stages > num_layers:
-        raise ConfigError(
-            f"pipeline_parallel_size={num_stages} is more than the {num_layers} layers of this "
-            f"{model_config.model_type} model.",
-            hint=f"Pass at most {num_layers}; tensor_parallel_size divides every layer.",
-            option="pipeline_parallel_size",
-            value=num_stages,
-            num_layers=num_layers,
-        )
+        message = f"pipeline_parallel_size={num_stages} is more than the {num_layers} layers of this "
+        message += f"{model_config.model_type} model."
+        hint = f"Pass at most {num_layers}; tensor_parallel_size divides every layer."
+        raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, num_layers=num_layers)
 
 
 def _require_separate_layers(module: nn.Module, model_type: str, num_stages: int) -> None:
     """Check that a model has so many layers that are captured one by one, before any is."""
     num_layers = max((stack.num_layers for stack in find_stacks(module, keep_states=True)), default=1)
     if num_stages > num_layers:
-        raise ModelError(
-            f"pipeline_parallel_size={num_stages}: this {model_type} model has no list of as many layers.",
-            hint="Pass 1; tensor_parallel_size divides every layer.",
-            option="pipeline_parallel_size",
-            value=num_stages,
-            num_layers=num_layers,
-        )
+        message = f"pipeline_parallel_size={num_stages}: this {model_type} model has no list of as many layers."
+        hint = "Pass 1; tensor_parallel_size divides every layer."
+        raise ModelError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, num_layers=num_layers)
 
 
 _SLOTS_DIM = {"key_cache": 3, "value_cache": 2}

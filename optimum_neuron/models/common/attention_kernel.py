@@ -34,13 +34,9 @@ def choose_attention(decoder: Decoder, kernel: AttentionKernel) -> Choice[str] |
 
 def unsupported(obstacle: str) -> ConfigError:
     """Return the error for a model whose attention no kernel here computes."""
-    return ConfigError(
-        f'attention_kernel="nki" is not supported for this model: {obstacle}.',
-        hint="Remove attention_kernel: attention is then compiled from the operators of PyTorch.",
-        option="attention_kernel",
-        value="nki",
-        reason=obstacle,
-    )
+    message = f'attention_kernel="nki" is not supported for this model: {obstacle}.'
+    hint = "Remove attention_kernel: attention is then compiled from the operators of PyTorch."
+    return ConfigError(message, hint=hint, option="attention_kernel", value="nki", reason=obstacle)
 
 
 def _obstacle(decoder: Decoder, number: int) -> str | None:

@@ -136,13 +136,9 @@ def cache_choice(states: Iterable[LayerState], dtype: KVCacheDtype, obstacle: st
     num_layers = sum(any(tensor.name in _SCALES for tensor in state) for state in states)
     others = Counter(tensor.name for state in states for tensor in state if tensor.name not in CACHE_NAMES)
     if not num_layers:
-        raise ModelError(
-            f"kv_cache_dtype={dtype!r} has no effect: no layer of this model keeps keys and values.",
-            hint="Remove kv_cache_dtype.",
-            option="kv_cache_dtype",
-            value=dtype,
-            states=sorted(others),
-        )
+        message = f"kv_cache_dtype={dtype!r} has no effect: no layer of this model keeps keys and values."
+        hint = "Remove kv_cache_dtype."
+        raise ModelError(message, hint=hint, option="kv_cache_dtype", value=dtype, states=sorted(others))
     scales = {
         "int8": "a float32 scale for each token and head",
         "fp8": "no scales: numbers beyond 240 become 240",

@@ -38,12 +38,9 @@ def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     """Divide a transformers decoder among cores; it gets the shapes of one core."""
     config = decoder.text_config
     if kinds := sorted(WITH_OTHER_STATES & set(getattr(config, "layer_types", None) or ())):
-        raise ModelError(
-            f"Layers of {config.model_type} cannot be divided among cores: {', '.join(kinds)}.",
-            hint="Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers on several cores.",
-            model_type=config.model_type,
-            layer_types=kinds,
-        )
+        message = f"Layers of {config.model_type} cannot be divided among cores: {', '.join(kinds)}."
+        hint = "Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers on several cores."
+        raise ModelError(message, hint=hint, model_type=config.model_type, layer_types=kinds)
     return split_transformers(decoder, decoder.model, config, group_size, ends=True)
 
 
@@ -59,12 +56,10 @@ def split_transformers(
     root = next(path for path, inner in module.named_modules() if inner is model)
     plan = {f"{root}.{path}" if root else path: style for path, style in _plan(model, config).items()}
     if not plan:
-        raise ModelError(
-            f"There is no plan of tensor parallelism for {config.model_type}, and transformers has none either "
-            "(base_model_tp_plan).",
-            hint="Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers of a decoder on several cores.",
-            model_type=config.model_type,
-        )
+        message = f"There is no plan of tensor parallelism for {config.model_type}, and transformers has none either "
+        message += "(base_model_tp_plan)."
+        hint = "Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers of a decoder on several cores."
+        raise ModelError(message, hint=hint, model_type=config.model_type)
     num_heads = getattr(config, "num_attention_heads", group_size)
     require_group_size(group_size, num_heads=num_heads, model_type=config.model_type)
     return split_module(

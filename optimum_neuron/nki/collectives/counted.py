@@ -20,13 +20,10 @@ def _metadata(opcode: str, tensor: NkiTensor, count: int, has_rdispls: bool) -> 
     rows = 4 if has_rdispls else 3
     shape = (1, rows, count) if tensor.buffer is Buffer.sbuf else (rows, count)
     if tensor.dtype != "uint32" or tensor.shape != shape:
-        refuse(
-            f"{opcode} metadata_tensor is {tensor.dtype} of shape {tensor.shape}.",
-            hint=f"Give uint32 of shape {shape}: counts and places to send, counts to receive"
-            f"{', places to receive' if has_rdispls else ''}.",
-            rule="shape",
-            instruction=opcode,
-        )
+        message = f"{opcode} metadata_tensor is {tensor.dtype} of shape {tensor.shape}."
+        hint = f"Give uint32 of shape {shape}: counts and places to send, counts to receive"
+        hint += f"{', places to receive' if has_rdispls else ''}."
+        refuse(message, hint=hint, rule="shape", instruction=opcode)
     return tensor.read().reshape(rows, count).to(torch.int64)
 
 
@@ -77,13 +74,9 @@ def _by_counts(opcode: str, srcs: Any, dsts: Any, options: dict[str, Any]) -> No
 
 def _require_inside(opcode: str, what: str, end: int, size: int) -> None:
     if end > size:
-        refuse(
-            f"{opcode} reaches element {end - 1} of its {what}, which has {size}.",
-            hint="Correct counts and places of metadata_tensor.",
-            rule="bounds",
-            instruction=opcode,
-            size=size,
-        )
+        message = f"{opcode} reaches element {end - 1} of its {what}, which has {size}."
+        hint = "Correct counts and places of metadata_tensor."
+        refuse(message, hint=hint, rule="bounds", instruction=opcode, size=size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

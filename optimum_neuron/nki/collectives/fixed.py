@@ -75,11 +75,7 @@ def all_to_all(
     require_shapes(opcode, pair, collective_dim, (0,), 1, 1)
     for source in pair[0]:
         if source.shape[0] % len(group):
-            refuse(
-                f"all_to_all splits {source.shape[0]} rows into {len(group)} parts.",
-                hint="Give a multiple of the ranks.",
-                rule="shape",
-                instruction=opcode,
-            )
+            message = f"all_to_all splits {source.shape[0]} rows into {len(group)} parts."
+            refuse(message, hint="Give a multiple of the ranks.", rule="shape", instruction=opcode)
     ring = {"steps": len(group) - 1, "share": 1 / len(group), "combine": exchanged}
     run_collective(opcode, pair, group, priority, name, dim=collective_dim, **ring)

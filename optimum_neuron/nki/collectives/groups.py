@@ -40,14 +40,9 @@ class ReplicaGroup:
         elif core.rank_id not in ranks:
             problem = f"do not have rank {core.rank_id}, which calls", "Let only ranks of a group call."
         if problem is not None:
-            refuse(
-                f"{opcode}: the lists {[list(group) for group in self.groups]} of ranks {problem[0]}.",
-                hint=problem[1],
-                rule="replica_group",
-                instruction=opcode,
-                groups=self.groups,
-                rank=core.rank_id,
-            )
+            message = f"{opcode}: the lists {[list(group) for group in self.groups]} of ranks {problem[0]}."
+            hint = problem[1]
+            refuse(message, hint=hint, rule="replica_group", instruction=opcode, groups=self.groups, rank=core.rank_id)
         return next(group for group in self.groups if core.rank_id in group)
 
 
@@ -76,13 +71,8 @@ def tensor_pair(
 def require_shapes(opcode: str, pair: Any, dim: int, dims: tuple[int, ...], grow: int, shrink: int) -> None:
     """Require that results have the sizes of sources, but for one dimension, times `grow` and divided by `shrink`."""
     if dim not in dims:
-        refuse(
-            f"{opcode} collective_dim={dim}.",
-            hint=f"Use {' or '.join(map(str, dims))}.",
-            rule="axis",
-            instruction=opcode,
-            axis=dim,
-        )
+        hint = f"Use {' or '.join(map(str, dims))}."
+        refuse(f"{opcode} collective_dim={dim}.", hint=hint, rule="axis", instruction=opcode, axis=dim)
     for source, target in zip(*pair, strict=True):
         wanted = list(source.shape)
         wanted[dim] = wanted[dim] * grow / shrink
@@ -100,12 +90,8 @@ def require_shapes(opcode: str, pair: Any, dim: int, dims: tuple[int, ...], grow
 def reduction(opcode: str, op: Any) -> Operator:
     operator = as_operator(op)
     if operator.name not in _REDUCTIONS:
-        refuse(
-            f"{opcode} op={operator!r}.",
-            hint="Use nl.add, nl.minimum or nl.maximum.",
-            rule="operator",
-            instruction=opcode,
-        )
+        hint = "Use nl.add, nl.minimum or nl.maximum."
+        refuse(f"{opcode} op={operator!r}.", hint=hint, rule="operator", instruction=opcode)
     return operator
 
 

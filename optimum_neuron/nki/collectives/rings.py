@@ -28,12 +28,9 @@ def collective_permute(
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     ranks = tuple(sorted({*sources, *targets}))
     if len(set(sources)) < len(pairs) or len(set(targets)) < len(pairs) or any(r >= core.world.size for r in ranks):
-        refuse(
-            f"collective_permute source_target_pairs={list(pairs)} in a world of {core.world.size} ranks.",
-            hint="Name each rank at most once as a source and once as a target.",
-            rule="replica_group",
-            instruction=opcode,
-        )
+        message = f"collective_permute source_target_pairs={list(pairs)} in a world of {core.world.size} ranks."
+        hint = "Name each rank at most once as a source and once as a target."
+        refuse(message, hint=hint, rule="replica_group", instruction=opcode)
     if core.rank_id not in ranks:
         return
     pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
@@ -49,19 +46,11 @@ def collective_permute(
 def _channels(opcode: str, channel_ids: Sequence[int], *lists: Any) -> None:
     numbers = list(channel_ids)
     if numbers != list(range(len(numbers))) or not 1 <= len(numbers) <= MAX_CHANNELS:
-        refuse(
-            f"{opcode} channel_ids={numbers}.",
-            hint=f"Use consecutive numbers from 0, at most {MAX_CHANNELS}.",
-            rule="channel",
-            instruction=opcode,
-        )
+        hint = f"Use consecutive numbers from 0, at most {MAX_CHANNELS}."
+        refuse(f"{opcode} channel_ids={numbers}.", hint=hint, rule="channel", instruction=opcode)
     if any(len(one) != len(numbers) or any(len(tensors) != 1 for tensors in one) for one in lists):
-        refuse(
-            f"{opcode} takes one list of one tensor for each of the {len(numbers)} channels.",
-            hint="Pass [[x]] for one channel, [[x], [y]] for two.",
-            rule="channel",
-            instruction=opcode,
-        )
+        message = f"{opcode} takes one list of one tensor for each of the {len(numbers)} channels."
+        refuse(message, hint="Pass [[x]] for one channel, [[x], [y]] for two.", rule="channel", instruction=opcode)
 
 
 def collective_permute_implicit(

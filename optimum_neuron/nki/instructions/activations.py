@@ -48,21 +48,13 @@ class Activation(Instruction):
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_activation(self.OPCODE, self.op)
         if core.generation == 2 and self.bias is not None and not isinstance(self.bias, NkiTensor):
-            refuse(
-                f"activation bias={self.bias}: the scalar engine of NeuronCore-v2 takes a vector.",
-                hint="Give a tile of shape (partitions, 1).",
-                rule="generation",
-                instruction=self.OPCODE,
-            )
+            message = f"activation bias={self.bias}: the scalar engine of NeuronCore-v2 takes a vector."
+            refuse(message, hint="Give a tile of shape (partitions, 1).", rule="generation")
         if self.reduce_op is not None:
             rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add",))
         elif self.reduce_cmd not in (ReduceCmd.idle, ReduceCmd.reset):
-            refuse(
-                f"activation reduce_cmd={self.reduce_cmd.name} needs reduce_op.",
-                hint="Pass reduce_op=nl.add.",
-                rule="operand",
-                instruction=self.OPCODE,
-            )
+            hint = "Pass reduce_op=nl.add."
+            refuse(f"activation reduce_cmd={self.reduce_cmd.name} needs reduce_op.", hint=hint, rule="operand")
 
     def run(self, core: Core) -> None:
         value = self.data.rows()
@@ -87,24 +79,16 @@ class Activation(Instruction):
 def require_activation(opcode: str, op: Operator) -> None:
     """Require an activation function."""
     if not op.is_activation:
-        refuse(
-            f"{opcode} op={op!r} is no activation function.",
-            hint=f"Use one of {', '.join(name for name, row in OPERATORS.items() if row.is_activation)}.",
-            rule="operator",
-            instruction=opcode,
-        )
+        hint = f"Use one of {', '.join(name for name, row in OPERATORS.items() if row.is_activation)}."
+        refuse(f"{opcode} op={op!r} is no activation function.", hint=hint, rule="operator")
 
 
 def read_accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
     """Return the accumulators of an engine as a column."""
     held = core.registers.get(engine)
     if held is None or held.shape[0] < partitions:
-        refuse(
-            f"The accumulators of the {engine} engine are read before an instruction filled {partitions} of them.",
-            hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce first.",
-            rule="uninitialized",
-            engine=engine,
-        )
+        message = f"The accumulators of the {engine} engine are read before an instruction filled {partitions} of them."
+        refuse(message, hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce first.", rule="uninitialized", engine=engine)
     return held[:partitions]
 
 

@@ -19,6 +19,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from ...errors import KernelError
 from ..core import Core, Record, current, refuse
 from ..memory import Buffer
 from ..operators import as_operator
@@ -80,13 +81,9 @@ class Instruction:
         if asked in (Engine.unknown, None):
             return self.ENGINES[0]
         if asked not in self.ENGINES:
-            refuse(
-                f"{self.OPCODE} does not run on the {asked.name} engine.",
-                hint=f"Use {' or '.join(f'nisa.engine.{engine.name}' for engine in self.ENGINES)}.",
-                rule="engine",
-                instruction=self.OPCODE,
-                engine=asked.name,
-            )
+            message = f"{self.OPCODE} does not run on the {asked.name} engine."
+            hint = f"Use {' or '.join(f'nisa.engine.{engine.name}' for engine in self.ENGINES)}."
+            refuse(message, hint=hint, rule="engine", engine=asked.name)
         return asked
 
     def tiles(self, names: tuple[str, ...]) -> dict[str, NkiTensor]:
@@ -176,12 +173,16 @@ def execute(instruction: Instruction) -> NkiInstruction:
     A core that traces only notes it.
     """
     core = current()
-    engine, reads, writes = checked(instruction, core)
-    if core.tape is not None:
-        core.tape.note(instruction)
-        return NkiInstruction((core, instruction.OPCODE))
-    if core.computes:
-        instruction.run(core)
+    try:
+        engine, reads, writes = checked(instruction, core)
+        if core.tape is not None:
+            core.tape.note(instruction)
+            return NkiInstruction((core, instruction.OPCODE))
+        if core.computes:
+            instruction.run(core)
+    except KernelError as error:
+        error.details.setdefault("instruction", instruction.OPCODE)
+        raise
     if core.stream is not None:
         core.stream.append(recorded(instruction, engine, reads, writes, core))
     return NkiInstruction((core, instruction.OPCODE))
@@ -195,7 +196,6 @@ def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, Nki
             f"{opcode} needs NeuronCore-v{instruction.MIN_GENERATION}, and {core.target.name} has {core.spec.name}.",
             hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to a newer target, or use other instructions.",
             rule="generation",
-            instruction=opcode,
             target=core.target.name,
         )
     reads, writes = instruction.tiles(instruction.READS), instruction.tiles(instruction.WRITES)
@@ -234,47 +234,27 @@ def recorded(
 
 
 def _refuse_operand(instruction: Instruction, name: str, value: Any) -> None:
-    refuse(
-        f"{instruction.OPCODE} needs a tensor as {name}, not {type(value).__name__}.",
-        hint="Create it with nl.ndarray.",
-        rule="operand",
-        instruction=instruction.OPCODE,
-        operand=name,
-    )
+    message = f"{instruction.OPCODE} needs a tensor as {name}, not {type(value).__name__}."
+    refuse(message, hint="Create it with nl.ndarray.", rule="operand", operand=name)
 
 
 def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: Engine, core: Core) -> None:
     opcode, buffer = instruction.OPCODE, tile.buffer
     allowed = instruction.MEMORIES.get(name.partition("[")[0], ON_CHIP)
     if buffer not in allowed:
-        refuse(
-            f"{opcode} {name} is in {buffer.value}, which the {engine.name} engine does not access here.",
-            hint=f"Move it to {' or '.join(sorted(place.value for place in allowed))} first.",
-            rule="buffer",
-            instruction=opcode,
-            operand=name,
-            buffer=buffer.value,
-        )
+        message = f"{opcode} {name} is in {buffer.value}, which the {engine.name} engine does not access here."
+        hint = f"Move it to {' or '.join(sorted(place.value for place in allowed))} first."
+        refuse(message, hint=hint, rule="buffer", operand=name, buffer=buffer.value)
     if engine is Engine.gpsimd and buffer is Buffer.psum:
-        refuse(
-            f"{opcode} {name} is in psum, which the gpsimd engine cannot access.",
-            hint="Copy it to sbuf with nisa.tensor_copy, or use another engine.",
-            rule="buffer",
-            instruction=opcode,
-            operand=name,
-            buffer="psum",
-        )
+        message = f"{opcode} {name} is in psum, which the gpsimd engine cannot access."
+        hint = "Copy it to sbuf with nisa.tensor_copy, or use another engine."
+        refuse(message, hint=hint, rule="buffer", operand=name, buffer="psum")
     if not buffer.is_on_chip:
         return
     if tile.num_partitions > MAX_PARTITIONS:
-        refuse(
-            f"{opcode} {name} partition dimension {tile.num_partitions} exceeds maximum {MAX_PARTITIONS}.",
-            hint="Split it into tiles of 128 partitions.",
-            rule="partition",
-            instruction=opcode,
-            operand=name,
-            partitions=tile.num_partitions,
-        )
+        message = f"{opcode} {name} partition dimension {tile.num_partitions} exceeds maximum {MAX_PARTITIONS}."
+        hint = "Split it into tiles of 128 partitions."
+        refuse(message, hint=hint, rule="partition", operand=name, partitions=tile.num_partitions)
     _check_rank(opcode, name, tile)
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
@@ -286,13 +266,8 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
 
 def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:
     if tile.ndim > MAX_DIMS:
-        refuse(
-            f"{opcode} {name} has {tile.ndim} dimensions, and an access pattern has at most {MAX_DIMS}.",
-            hint="Join dimensions with flatten_dims, or split the instruction.",
-            rule="rank",
-            instruction=opcode,
-            operand=name,
-        )
+        message = f"{opcode} {name} has {tile.ndim} dimensions, and an access pattern has at most {MAX_DIMS}."
+        refuse(message, hint="Join dimensions with flatten_dims, or split the instruction.", rule="rank", operand=name)
 
 
 def _start(tile: NkiTensor) -> tuple[int, tuple[int, ...]]:
@@ -312,16 +287,10 @@ def starts_where_engines_reach(tile: NkiTensor) -> bool:
 def _check_start(opcode: str, name: str, tile: NkiTensor) -> None:
     if not starts_where_engines_reach(tile):
         (start, legal), count = _start(tile), tile.num_partitions
-        refuse(
-            f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot.",
-            hint=f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "
-            "64, fewer at a multiple of 32.",
-            rule="start_partition",
-            instruction=opcode,
-            operand=name,
-            start=start,
-            partitions=count,
-        )
+        message = f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot."
+        hint = f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "
+        hint += "64, fewer at a multiple of 32."
+        refuse(message, hint=hint, rule="start_partition", operand=name, start=start, partitions=count)
 
 
 def _check_step(opcode: str, name: str, tile: NkiTensor) -> None:
@@ -332,7 +301,6 @@ def _check_step(opcode: str, name: str, tile: NkiTensor) -> None:
             f"partition has {per_partition}: an engine reaches partitions that follow each other.",
             hint="Copy the partitions with nisa.dma_copy, or arrange the data so that they follow each other.",
             rule="partition_step",
-            instruction=opcode,
             operand=name,
             step=tile.strides[0],
             per_partition=per_partition,
@@ -348,12 +316,6 @@ def _check_bank(opcode: str, name: str, tile: NkiTensor, core: Core) -> None:
     steps = zip(tile.shape[1:], tile.strides[1:], strict=True)
     last = first + sum((count - 1) * step for count, step in steps) * size + size - 1
     if first // bank != last // bank:
-        refuse(
-            f"{opcode} {name} covers bytes {first} to {last} of a partition of PSUM, and a bank has {bank}.",
-            hint=f"Use at most {bank // size} elements of {tile.dtype} in one bank, and start tiles at banks.",
-            rule="psum_bank",
-            instruction=opcode,
-            operand=name,
-            first=first,
-            last=last,
-        )
+        message = f"{opcode} {name} covers bytes {first} to {last} of a partition of PSUM, and a bank has {bank}."
+        hint = f"Use at most {bank // size} elements of {tile.dtype} in one bank, and start tiles at banks."
+        refuse(message, hint=hint, rule="psum_bank", operand=name, first=first, last=last)

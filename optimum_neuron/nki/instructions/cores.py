@@ -29,25 +29,16 @@ class DmaEngine(enum.Enum):
 
 def _require_two_cores(opcode: str, core: Core) -> int:
     if core.grid.shape != (len(CORES),):
-        refuse(
-            f"{opcode} in a launch on the grid {core.grid.shape}: it needs two cores.",
-            hint="Launch the kernel as kernel[2](...).",
-            rule="grid",
-            instruction=opcode,
-            grid=core.grid.shape,
-        )
+        message = f"{opcode} in a launch on the grid {core.grid.shape}: it needs two cores."
+        refuse(message, hint="Launch the kernel as kernel[2](...).", rule="grid", grid=core.grid.shape)
     return core.rank[0]
 
 
 def _wait(opcode: str, core: Core, ready: Callable[[], bool], cause: str) -> None:
     if not core.world.turns.wait(core.number, ready):
-        refuse(
-            f"{opcode} on core {core.rank[0]} waits forever: {cause}.",
-            hint="Let both cores execute the same exchanges and barriers.",
-            rule="deadlock",
-            instruction=opcode,
-            core=core.rank[0],
-        )
+        message = f"{opcode} on core {core.rank[0]} waits forever: {cause}."
+        hint = "Let both cores execute the same exchanges and barriers."
+        refuse(message, hint=hint, rule="deadlock", core=core.rank[0])
 
 
 @instruction("100", ASSUMED)

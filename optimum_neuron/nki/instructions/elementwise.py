@@ -51,12 +51,8 @@ class TensorTensor(Instruction):
         rules.not_both_in_psum(self.OPCODE, data1=self.data1, data2=self.data2)
         rules.bitwise_operands(self.OPCODE, [self.op], data1=self.data1, data2=self.data2, dst=self.dst)
         if self.op.arity != 2:
-            refuse(
-                f"tensor_tensor op={self.op!r} takes one operand.",
-                hint="Use nisa.activation, or an operator of two operands.",
-                rule="operator",
-                instruction=self.OPCODE,
-            )
+            hint = "Use nisa.activation, or an operator of two operands."
+            refuse(f"tensor_tensor op={self.op!r} takes one operand.", hint=hint, rule="operator")
 
     def run(self, core: Core) -> None:
         exact = self.op.is_bitwise or (self.is_exact and self.resolved_engine(core) is Engine.gpsimd)
@@ -98,20 +94,10 @@ class TensorScalar(Instruction):
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         if (self.op1 is None) != (self.operand1 is None) and (self.op1 is None or self.op1.arity == 2):
-            refuse(
-                "tensor_scalar has one of op1 and operand1.",
-                hint="Give both, or neither.",
-                rule="operand",
-                instruction=self.OPCODE,
-            )
+            refuse("tensor_scalar has one of op1 and operand1.", hint="Give both, or neither.", rule="operand")
         bitwise = rules.bitwise_operands(self.OPCODE, self.operators, data=self.data, dst=self.dst)
         if bitwise and self.engine in (Engine.scalar, Engine.gpsimd):
-            refuse(
-                "tensor_scalar works on bits on the vector engine only.",
-                hint="Leave engine out.",
-                rule="engine",
-                instruction=self.OPCODE,
-            )
+            refuse("tensor_scalar works on bits on the vector engine only.", hint="Leave engine out.", rule="engine")
 
     def run(self, core: Core) -> None:
         bitwise = self.op0.is_bitwise
@@ -171,12 +157,8 @@ def require_arithmetic(opcode: str, *operators: Operator) -> None:
     """Require operators that work on numbers."""
     for operator in operators:
         if operator.is_bitwise:
-            refuse(
-                f"{opcode} takes no operator on bits, such as {operator!r}.",
-                hint="Use nisa.tensor_scalar or nisa.tensor_tensor.",
-                rule="operator",
-                instruction=opcode,
-            )
+            hint = "Use nisa.tensor_scalar or nisa.tensor_tensor."
+            refuse(f"{opcode} takes no operator on bits, such as {operator!r}.", hint=hint, rule="operator")
 
 
 @instruction("max(64, 2 N)", ISA)

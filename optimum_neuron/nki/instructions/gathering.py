@@ -22,14 +22,8 @@ CHUNK = 512
 
 
 def _refuse_index(opcode: str, index: int, size: int) -> None:
-    refuse(
-        f"{opcode}: index {index} is outside of the {size} elements of a partition.",
-        hint=f"Use indices from 0 to {size - 1}.",
-        rule="bounds",
-        instruction=opcode,
-        index=index,
-        size=size,
-    )
+    message = f"{opcode}: index {index} is outside of the {size} elements of a partition."
+    refuse(message, hint=f"Use indices from 0 to {size - 1}.", rule="bounds", index=index, size=size)
 
 
 @instruction("N and 60 for each 512 of them", ASSUMED)
@@ -50,14 +44,10 @@ class NcNGather(Instruction):
         rules.dtype_among(self.OPCODE, "indices", self.indices, {"uint32"})
         rules.same_size(self.OPCODE, indices=self.indices, dst=self.dst)
         if self.data.num_partitions != self.indices.num_partitions:
-            refuse(
-                f"nc_n_gather: data has {self.data.num_partitions} partitions, and indices has "
-                f"{self.indices.num_partitions}.",
-                hint="Give both the same partitions; nisa.local_gather gathers from 16 partitions at once.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.data.shape, self.indices.shape],
-            )
+            message = f"nc_n_gather: data has {self.data.num_partitions} partitions, and indices has "
+            message += f"{self.indices.num_partitions}."
+            hint = "Give both the same partitions; nisa.local_gather gathers from 16 partitions at once."
+            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.indices.shape])
 
     def run(self, core: Core) -> None:
         index = self.indices.integers().reshape(self.indices.num_partitions, -1)
@@ -106,14 +96,10 @@ class LocalGather(Instruction):
             or partitions != self.index.num_partitions
             or (self.dst.num_partitions, self.dst.elements_per_partition) != wanted
         ):
-            refuse(
-                f"local_gather of {self.num_indices} indices from src_buffer {self.src_buffer.shape} with index "
-                f"{self.index.shape} writes {wanted[1]} elements of each partition, and dst is {self.dst.shape}.",
-                hint=f"Give all three as many partitions, a multiple of {GROUP}, and dst the shape {wanted}.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.src_buffer.shape, self.index.shape, self.dst.shape],
-            )
+            message = f"local_gather of {self.num_indices} indices from src_buffer {self.src_buffer.shape} with index "
+            message += f"{self.index.shape} writes {wanted[1]} elements of each partition, and dst is {self.dst.shape}."
+            hint = f"Give all three as many partitions, a multiple of {GROUP}, and dst the shape {wanted}."
+            refuse(message, hint=hint, rule="shape", shapes=[self.src_buffer.shape, self.index.shape, self.dst.shape])
 
     def run(self, core: Core) -> None:
         groups = self.src_buffer.num_partitions // GROUP
@@ -153,14 +139,10 @@ class NcStreamShuffle(Instruction):
         if len(self.shuffle_mask) != QUADRANT or any(
             not 0 <= place < QUADRANT and place != KEEP for place in self.shuffle_mask
         ):
-            refuse(
-                f"nc_stream_shuffle shuffle_mask={list(self.shuffle_mask)}.",
-                hint=f"Give {QUADRANT} numbers, each a partition from 0 to {QUADRANT - 1}, or {KEEP} to keep what is "
-                "there.",
-                rule="operand",
-                instruction=self.OPCODE,
-                operand="shuffle_mask",
-            )
+            message = f"nc_stream_shuffle shuffle_mask={list(self.shuffle_mask)}."
+            hint = f"Give {QUADRANT} numbers, each a partition from 0 to {QUADRANT - 1}, or {KEEP} to keep what is "
+            hint += "there."
+            refuse(message, hint=hint, rule="operand", operand="shuffle_mask")
         if self.src.elements_per_partition != self.dst.elements_per_partition:
             rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
 
@@ -170,14 +152,9 @@ class NcStreamShuffle(Instruction):
         written = [p for p in range(self.dst.num_partitions) if self.shuffle_mask[p % QUADRANT] != KEEP]
         sources = [p // QUADRANT * QUADRANT + self.shuffle_mask[p % QUADRANT] for p in written]
         if sources and max(sources) >= self.src.num_partitions:
-            refuse(
-                f"nc_stream_shuffle reads partition {max(sources)} of src, which has {self.src.num_partitions}.",
-                hint=f"Name partitions of src in shuffle_mask, or {KEEP}.",
-                rule="bounds",
-                instruction=self.OPCODE,
-                index=max(sources),
-                size=self.src.num_partitions,
-            )
+            message = f"nc_stream_shuffle reads partition {max(sources)} of src, which has {self.src.num_partitions}."
+            hint = f"Name partitions of src in shuffle_mask, or {KEEP}."
+            refuse(message, hint=hint, rule="bounds", index=max(sources), size=self.src.num_partitions)
         rows = torch.zeros((self.dst.num_partitions, values.shape[1]), dtype=values.dtype)
         rows[written] = values[sources]
         chosen = torch.zeros_like(rows, dtype=torch.bool)

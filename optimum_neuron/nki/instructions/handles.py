@@ -25,19 +25,13 @@ class NkiInstruction:
         """Have the instruction wait until others are done, and return it."""
         for producer in producers:
             if not isinstance(producer, NkiInstruction) or producer._core is not self._core or producer is self:
-                refuse(
-                    f"{self._opcode} cannot wait for {producer!r}.",
-                    hint="Pass what functions of nki.isa returned for other instructions of the same core.",
-                    rule="dependency",
-                    instruction=self._opcode,
-                )
+                message = f"{self._opcode} cannot wait for {producer!r}."
+                hint = "Pass what functions of nki.isa returned for other instructions of the same core."
+                refuse(message, hint=hint, rule="dependency", instruction=self._opcode)
             if self._loops[: len(producer._loops)] != producer._loops:
-                refuse(
-                    f"{self._opcode} waits for {producer._opcode} in a loop of the device that it is not in.",
-                    hint="Wait in the same loop; a wait for an instruction before the loop is possible too.",
-                    rule="dependency",
-                    instruction=self._opcode,
-                )
+                message = f"{self._opcode} waits for {producer._opcode} in a loop of the device that it is not in."
+                hint = "Wait in the same loop; a wait for an instruction before the loop is possible too."
+                refuse(message, hint=hint, rule="dependency", instruction=self._opcode)
             if self._core.stream is not None:
                 self._core.waits.append((producer._number, self._number))
         return self

@@ -68,14 +68,10 @@ class NcMatmul(Instruction):
         rules.not_indirect(self.OPCODE, dst=self.dst)
         self._check_dtypes(core)
         if self.stationary.num_partitions != self.moving.num_partitions:
-            refuse(
-                f"nc_matmul contracts {self.stationary.num_partitions} partitions of stationary with "
-                f"{self.moving.num_partitions} of moving.",
-                hint="The contracted dimension is the partition dimension of both: make them equal.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.stationary.shape, self.moving.shape],
-            )
+            message = f"nc_matmul contracts {self.stationary.num_partitions} partitions of stationary with "
+            message += f"{self.moving.num_partitions} of moving."
+            hint = "The contracted dimension is the partition dimension of both: make them equal."
+            refuse(message, hint=hint, rule="shape", shapes=[self.stationary.shape, self.moving.shape])
         columns, moved = self.sizes
         rows, width = self._tile(core)
         rules.limit(self.OPCODE, "stationary partition dimension", self.stationary.num_partitions, rows)
@@ -83,26 +79,17 @@ class NcMatmul(Instruction):
         widest = 512 if core.generation < 4 else core.partition_bytes(Buffer.psum) // self.dst.storage.format.size_bytes
         rules.limit(self.OPCODE, "moving free dimension", moved, widest)
         if (self.dst.num_partitions, self.dst.elements_per_partition) != (columns, moved):
-            refuse(
-                f"nc_matmul yields ({columns}, {moved}), and dst has the shape {self.dst.shape}.",
-                hint="dst is [stationary's columns, moving's columns].",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.stationary.shape, self.moving.shape, self.dst.shape],
-            )
+            message = f"nc_matmul yields ({columns}, {moved}), and dst has the shape {self.dst.shape}."
+            hint = "dst is [stationary's columns, moving's columns]."
+            refuse(message, hint=hint, rule="shape", shapes=[self.stationary.shape, self.moving.shape, self.dst.shape])
 
     def _check_dtypes(self, core: Core) -> None:
         for name in ("stationary", "moving"):
             rules.dtype_among(self.OPCODE, name, getattr(self, name), _INPUTS)
         dtypes = {self.stationary.dtype, self.moving.dtype}
         if dtypes & _WIDE and dtypes - _WIDE:
-            refuse(
-                f"nc_matmul multiplies {self.stationary.dtype} by {self.moving.dtype}.",
-                hint="If one is float32 or tfloat32, make both.",
-                rule="dtype",
-                instruction=self.OPCODE,
-                dtypes=sorted(dtypes),
-            )
+            message = f"nc_matmul multiplies {self.stationary.dtype} by {self.moving.dtype}."
+            refuse(message, hint="If one is float32 or tfloat32, make both.", rule="dtype", dtypes=sorted(dtypes))
         if self.perf_mode is MatmulPerfMode.double_row:
             self._check_double_row(core)
         results = set(core.spec.accumulate_dtypes) | ({self.stationary.dtype} if self.is_transpose else set())
@@ -110,23 +97,15 @@ class NcMatmul(Instruction):
 
     def _check_double_row(self, core: Core) -> None:
         if core.generation < 3:
-            refuse(
-                "nc_matmul perf_mode=double_row needs NeuronCore-v3.",
-                hint="Leave perf_mode out.",
-                rule="generation",
-                instruction=self.OPCODE,
-            )
+            hint = "Leave perf_mode out."
+            refuse("nc_matmul perf_mode=double_row needs NeuronCore-v3.", hint=hint, rule="generation")
         for name in ("stationary", "moving"):
             tile = getattr(self, name)
             rules.dtype_among(self.OPCODE, name, tile, _FP8)
             if tile.ndim < 3 or tile.shape[1] != 2:
-                refuse(
-                    f"nc_matmul {name} has the shape {tile.shape}, and double_row needs [partitions, 2, columns].",
-                    hint="Put the two rows of a partition in dimension 1.",
-                    rule="shape",
-                    instruction=self.OPCODE,
-                    shapes=[tile.shape],
-                )
+                message = f"nc_matmul {name} has the shape {tile.shape}, and double_row needs [partitions, 2, columns]."
+                hint = "Put the two rows of a partition in dimension 1."
+                refuse(message, hint=hint, rule="shape", shapes=[tile.shape])
 
     def _tile(self, core: Core) -> tuple[int, int]:
         if not self.tile_size:
@@ -136,12 +115,8 @@ class NcMatmul(Instruction):
         rules.is_among(self.OPCODE, "tile_size", columns, ROWS[core.generation])
         row, column = self.tile_position or (0, 0)
         if row % rows or column % columns or row + rows > 128 or column + columns > 128:
-            refuse(
-                f"nc_matmul tile_position={self.tile_position} does not start a tile of {self.tile_size}.",
-                hint="Start at multiples of the tile, within 128 by 128.",
-                rule="tile_size",
-                instruction=self.OPCODE,
-            )
+            message = f"nc_matmul tile_position={self.tile_position} does not start a tile of {self.tile_size}."
+            refuse(message, hint="Start at multiples of the tile, within 128 by 128.", rule="tile_size")
         return rows, columns
 
     def run(self, core: Core) -> None:
@@ -205,22 +180,13 @@ class NcTranspose(Instruction):
         rules.limit(f"nc_transpose on the {engine.name} engine:", "free dimension", elements, most)
         rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
         if engine is Engine.tensor and (self.data.buffer, self.dst.buffer) != (Buffer.sbuf, Buffer.psum):
-            refuse(
-                f"nc_transpose on the tensor engine reads sbuf and writes psum, not {self.data.buffer.value} and "
-                f"{self.dst.buffer.value}.",
-                hint="Move the tiles, or use the vector engine for 32 by 32 elements.",
-                rule="buffer",
-                instruction=self.OPCODE,
-            )
+            message = f"nc_transpose on the tensor engine reads sbuf and writes psum, not {self.data.buffer.value} and "
+            message += f"{self.dst.buffer.value}."
+            refuse(message, hint="Move the tiles, or use the vector engine for 32 by 32 elements.", rule="buffer")
         if (self.dst.num_partitions, self.dst.elements_per_partition) != (elements, partitions):
-            refuse(
-                f"nc_transpose of {self.data.shape} yields ({elements}, {partitions}), and dst has the shape "
-                f"{self.dst.shape}.",
-                hint="Exchange the sizes of dst.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.data.shape, self.dst.shape],
-            )
+            message = f"nc_transpose of {self.data.shape} yields ({elements}, {partitions}), and dst has the shape "
+            message += f"{self.dst.shape}."
+            refuse(message, hint="Exchange the sizes of dst.", rule="shape", shapes=[self.data.shape, self.dst.shape])
 
     def run(self, core: Core) -> None:
         self.dst.write(self.data.read().reshape(self.data.num_partitions, -1).T)

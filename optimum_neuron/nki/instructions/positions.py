@@ -40,7 +40,6 @@ class NonzeroWithCount(Instruction):
                 f"{self.dst.shape}.",
                 hint=f"Give dst the shape {wanted}.",
                 rule="shape",
-                instruction=self.OPCODE,
                 shapes=[self.src.shape, self.dst.shape],
             )
 
@@ -76,13 +75,9 @@ class SequenceBounds(Instruction):
             rules.dtype_among(self.OPCODE, name, getattr(self, name), {"float32", "int32"})
         size = self.segment_ids.elements_per_partition
         if self.segment_ids.num_partitions != 1 or self.dst.shape != (1, 2, size):
-            refuse(
-                f"sequence_bounds of {self.segment_ids.shape} writes one partition, and dst is {self.dst.shape}.",
-                hint=f"Give segment_ids one partition, and dst the shape (1, 2, {size}).",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.segment_ids.shape, self.dst.shape],
-            )
+            message = f"sequence_bounds of {self.segment_ids.shape} writes one partition, and dst is {self.dst.shape}."
+            hint = f"Give segment_ids one partition, and dst the shape (1, 2, {size})."
+            refuse(message, hint=hint, rule="shape", shapes=[self.segment_ids.shape, self.dst.shape])
 
     def run(self, core: Core) -> None:
         ids = self.segment_ids.rows()[0]

@@ -33,12 +33,8 @@ def _bits(core: Core, engine: Engine, dst: NkiTensor) -> torch.Tensor:
 
 def _check_engine(instruction: Instruction, core: Core, engine: Engine, oldest: dict[Engine, int]) -> None:
     if core.generation < oldest[engine]:
-        refuse(
-            f"{instruction.OPCODE} on the {engine.name} engine needs NeuronCore-v{oldest[engine]}.",
-            hint="Leave engine out.",
-            rule="generation",
-            instruction=instruction.OPCODE,
-        )
+        message = f"{instruction.OPCODE} on the {engine.name} engine needs NeuronCore-v{oldest[engine]}."
+        refuse(message, hint="Leave engine out.", rule="generation")
 
 
 @instruction("max(64, N); gpsimd: 150 + N", ASSUMED)
@@ -82,13 +78,8 @@ class Rand2(Instruction):
 
     def check(self, core: Core) -> None:
         if not isinstance(self.low, NkiTensor) and not isinstance(self.high, NkiTensor) and self.low >= self.high:
-            refuse(
-                f"rand2 from {self.low} to {self.high}.",
-                hint="Give a min that is smaller than max.",
-                rule="operand",
-                instruction=self.OPCODE,
-                operand="min",
-            )
+            hint = "Give a min that is smaller than max."
+            refuse(f"rand2 from {self.low} to {self.high}.", hint=hint, rule="operand", operand="min")
 
     def run(self, core: Core) -> None:
         share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
@@ -126,13 +117,7 @@ class Dropout(Instruction):
             if not is_float:
                 rules.dtype_among(self.OPCODE, "prob", self.prob, {"float32"})
         elif not 0 <= self.prob <= 1:
-            refuse(
-                f"dropout prob={self.prob}.",
-                hint="Give a probability from 0 to 1.",
-                rule="operand",
-                instruction=self.OPCODE,
-                operand="prob",
-            )
+            refuse(f"dropout prob={self.prob}.", hint="Give a probability from 0 to 1.", rule="operand", operand="prob")
 
     def run(self, core: Core) -> None:
         share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
@@ -158,13 +143,8 @@ class SetRngSeed(Instruction):
     def check(self, core: Core) -> None:
         rules.dtype_among(self.OPCODE, "src_seeds", self.src_seeds, {"int32", "uint32", "float32"})
         if self.src_seeds.shape != (1, 1):
-            refuse(
-                f"set_rng_seed src_seeds has the shape {self.src_seeds.shape}.",
-                hint="Give it the shape (1, 1).",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.src_seeds.shape],
-            )
+            message = f"set_rng_seed src_seeds has the shape {self.src_seeds.shape}."
+            refuse(message, hint="Give it the shape (1, 1).", rule="shape", shapes=[self.src_seeds.shape])
 
     def run(self, core: Core) -> None:
         seed = int(self.src_seeds.read().view(torch.int32).item())
@@ -198,7 +178,6 @@ class _StateOfGenerator(Instruction):
                 f"{words} words.",
                 hint=f"Give it {words} elements in each partition.",
                 rule="shape",
-                instruction=self.OPCODE,
                 shapes=[self.tile.shape],
             )
 

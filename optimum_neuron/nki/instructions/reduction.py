@@ -20,12 +20,8 @@ from .elementwise import require_arithmetic
 def require_reduction(opcode: str, op: Operator) -> None:
     """Require an operator that reduces."""
     if op.reduce is None:
-        refuse(
-            f"{opcode} op={op!r} reduces nothing.",
-            hint="Use nl.add, nl.maximum, nl.minimum, nl.multiply or an operator on bits.",
-            rule="operator",
-            instruction=opcode,
-        )
+        hint = "Use nl.add, nl.maximum, nl.minimum, nl.multiply or an operator on bits."
+        refuse(f"{opcode} op={op!r} reduces nothing.", hint=hint, rule="operator")
 
 
 @instruction("max(64, N), N / 2 for sums and maxima of bfloat16", ISA)
@@ -59,7 +55,6 @@ class TensorReduce(Instruction):
                 hint=f"Name the last ones, as {last or (self.data.ndim - 1,)}; nisa.nc_transpose or a matmul with ones "
                 "reduces partitions.",
                 rule="axis",
-                instruction=self.OPCODE,
                 axis=self.axes,
             )
         kept = self.data.size
@@ -71,7 +66,6 @@ class TensorReduce(Instruction):
                 f"{self.dst.shape}.",
                 hint="Give dst the sizes that are not reduced.",
                 rule="shape",
-                instruction=self.OPCODE,
                 shapes=[self.data.shape, self.dst.shape],
             )
         bitwise = rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
@@ -105,13 +99,9 @@ class TensorPartitionReduce(Instruction):
     def check(self, core: Core) -> None:
         rules.is_among(self.OPCODE, "op", self.op.name, ("add", "maximum", "bitwise_or", "bitwise_and"))
         if (self.dst.num_partitions, self.dst.elements_per_partition) != (1, self.data.elements_per_partition):
-            refuse(
-                f"tensor_partition_reduce of {self.data.shape} yields one partition, and dst is {self.dst.shape}.",
-                hint=f"Give dst the shape (1, {self.data.elements_per_partition}).",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.data.shape, self.dst.shape],
-            )
+            message = f"tensor_partition_reduce of {self.data.shape} yields one partition, and dst is {self.dst.shape}."
+            hint = f"Give dst the shape (1, {self.data.elements_per_partition})."
+            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.dst.shape])
         rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
 
     def run(self, core: Core) -> None:
@@ -148,12 +138,8 @@ class TensorScalarReduce(Instruction):
         require_arithmetic(self.OPCODE, self.op0)
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add", "multiply", "maximum", "minimum"))
         if (self.reduce_init is None) == (self.reduce_cmd is ReduceCmd.load_reduce):
-            refuse(
-                "tensor_scalar_reduce takes reduce_init with reduce_cmd=load_reduce, and only with it.",
-                hint="Give both, or neither.",
-                rule="operand",
-                instruction=self.OPCODE,
-            )
+            message = "tensor_scalar_reduce takes reduce_init with reduce_cmd=load_reduce, and only with it."
+            refuse(message, hint="Give both, or neither.", rule="operand")
 
     def run(self, core: Core) -> None:
         operand = 0.0

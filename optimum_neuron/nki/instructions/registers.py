@@ -45,11 +45,8 @@ class VirtualRegister:
         if _LOOP.search(_strict_source()):
             refuse_value("A loop of the compiler has a bound in a register.", "Use nl.dynamic_range.", "loop")
         if self.value is None:
-            refuse(
-                "A register is read that nothing wrote.",
-                hint="Give nisa.register_alloc a number, or use nisa.register_move or nisa.register_load.",
-                rule="uninitialized",
-            )
+            hint = "Give nisa.register_alloc a number, or use nisa.register_move or nisa.register_load."
+            refuse("A register is read that nothing wrote.", hint=hint, rule="uninitialized")
         return self.value
 
     def __int__(self) -> int:
@@ -80,39 +77,26 @@ class VirtualRegister:
 
 def _require_register(opcode: str, parameter: str, value: object) -> VirtualRegister:
     if not isinstance(value, VirtualRegister):
-        refuse(
-            f"{opcode} {parameter} is {value!r}, and no register.",
-            hint="Use the result of nisa.register_alloc.",
-            rule="operand",
-            instruction=opcode,
-            operand=parameter,
-        )
+        message = f"{opcode} {parameter} is {value!r}, and no register."
+        hint = "Use the result of nisa.register_alloc."
+        refuse(message, hint=hint, rule="operand", instruction=opcode, operand=parameter)
     return value
 
 
 def _require_written(opcode: str, dst: object) -> VirtualRegister:
     register = _require_register(opcode, "dst", dst)
     if register.frozen:
-        refuse(
-            f"{opcode} writes {register!r}, which is the number of a loop.",
-            hint="Use the result of nisa.register_alloc.",
-            rule="operand",
-            instruction=opcode,
-            operand="dst",
-        )
+        message = f"{opcode} writes {register!r}, which is the number of a loop."
+        hint = "Use the result of nisa.register_alloc."
+        refuse(message, hint=hint, rule="operand", instruction=opcode, operand="dst")
     return register
 
 
 def _check_scalar(opcode: str, label: str, tile: NkiTensor) -> None:
     rules.dtype_among(opcode, label, tile, _SCALARS)
     if tile.size != 1:
-        refuse(
-            f"{opcode} {label} has the shape {tile.shape}, and a register holds one element.",
-            hint="Take one element of it.",
-            rule="shape",
-            instruction=opcode,
-            shapes=[tile.shape],
-        )
+        message = f"{opcode} {label} has the shape {tile.shape}, and a register holds one element."
+        refuse(message, hint="Take one element of it.", rule="shape", instruction=opcode, shapes=[tile.shape])
 
 
 @function
@@ -144,12 +128,9 @@ class RegisterLoad(Instruction):
         _require_written(self.OPCODE, self.dst)
         _check_scalar(self.OPCODE, "src", self.src)
         if core.tape is not None:
-            refuse(
-                "register_load in a kernel that is traced: what depends on the register would hold for one value.",
-                hint="Use masks or indirect access patterns, or call the kernel outside of compiled models.",
-                rule="values",
-                instruction=self.OPCODE,
-            )
+            message = "register_load in a kernel that is traced: what depends on the register would hold for one value."
+            hint = "Use masks or indirect access patterns, or call the kernel outside of compiled models."
+            refuse(message, hint=hint, rule="values", instruction=self.OPCODE)
 
     def run(self, core: Core) -> None:
         self.dst.value = self.src.scalar()

@@ -27,7 +27,6 @@ def same_size(opcode: str, **tiles: NkiTensor) -> None:
                 f"{theirs[1]}.",
                 hint=f"Give both the same size: {first} is {head.shape}, {name} is {tile.shape}.",
                 rule="shape",
-                instruction=opcode,
                 operands=[first, name],
                 shapes=[head.shape, tile.shape],
             )
@@ -37,91 +36,55 @@ def not_indirect(opcode: str, **tiles: NkiTensor) -> None:
     """Require tiles whose elements no indices in memory choose."""
     for name, tile in tiles.items():
         if tile.is_indirect():
-            refuse(
-                f"{opcode} {name} is scattered by offsets in memory, which is not simulated.",
-                hint="Write a tile, and scatter it with nisa.tensor_copy.",
-                rule="indirect",
-                instruction=opcode,
-                operand=name,
-            )
+            message = f"{opcode} {name} is scattered by offsets in memory, which is not simulated."
+            refuse(message, hint="Write a tile, and scatter it with nisa.tensor_copy.", rule="indirect", operand=name)
 
 
 def same_elements(opcode: str, dst: NkiTensor, src: NkiTensor) -> None:
     """Require as many elements in all."""
     if dst.size != src.size:
-        refuse(
-            f"{opcode}: src has {src.size} elements and dst has {dst.size}.",
-            hint=f"Give both as many: src is {src.shape}, dst is {dst.shape}.",
-            rule="shape",
-            instruction=opcode,
-            operands=["dst", "src"],
-            shapes=[dst.shape, src.shape],
-        )
+        message = f"{opcode}: src has {src.size} elements and dst has {dst.size}."
+        hint = f"Give both as many: src is {src.shape}, dst is {dst.shape}."
+        refuse(message, hint=hint, rule="shape", operands=["dst", "src"], shapes=[dst.shape, src.shape])
 
 
 def same_dtype(opcode: str, **tiles: NkiTensor) -> None:
     """Require tiles of one dtype."""
     dtypes = {name: tile.dtype for name, tile in tiles.items()}
     if len(set(dtypes.values())) > 1:
-        refuse(
-            f"{opcode} converts no dtypes: {', '.join(f'{name} is {dtype}' for name, dtype in dtypes.items())}.",
-            hint="Give all the same dtype.",
-            rule="dtype",
-            instruction=opcode,
-            dtypes=dtypes,
-        )
+        message = f"{opcode} converts no dtypes: {', '.join(f'{name} is {dtype}' for name, dtype in dtypes.items())}."
+        refuse(message, hint="Give all the same dtype.", rule="dtype", dtypes=dtypes)
 
 
 def limit(opcode: str, what: str, value: int, maximum: int) -> None:
     """Require a size of at most a maximum."""
     if value > maximum:
-        refuse(
-            f"{opcode} {what} {value} exceeds maximum {maximum}.",
-            hint=f"Split it into instructions of at most {maximum}.",
-            rule="tile_size",
-            instruction=opcode,
-            value=value,
-            maximum=maximum,
-        )
+        message = f"{opcode} {what} {value} exceeds maximum {maximum}."
+        hint = f"Split it into instructions of at most {maximum}."
+        refuse(message, hint=hint, rule="tile_size", value=value, maximum=maximum)
 
 
 def not_both_in_psum(opcode: str, **tiles: Any) -> None:
     """Require that at most one of the tiles is in PSUM."""
     inside = [name for name, tile in tiles.items() if isinstance(tile, NkiTensor) and tile.buffer is Buffer.psum]
     if len(inside) > 1:
-        refuse(
-            f"{opcode}: {' and '.join(inside)} are both in psum, and one instruction reads one of them there.",
-            hint="Copy one to sbuf with nisa.tensor_copy.",
-            rule="buffer",
-            instruction=opcode,
-            operands=inside,
-        )
+        message = f"{opcode}: {' and '.join(inside)} are both in psum, and one instruction reads one of them there."
+        refuse(message, hint="Copy one to sbuf with nisa.tensor_copy.", rule="buffer", operands=inside)
 
 
 def is_among(opcode: str, parameter: str, value: Any, choices: Any) -> None:
     """Require one of a few values."""
     if value not in choices:
         names = ", ".join(str(choice) for choice in choices)
-        refuse(
-            f"{opcode} {parameter} is {value}, which it does not take.",
-            hint=f"Use one of {names}.",
-            rule="operand",
-            instruction=opcode,
-            operand=parameter,
-        )
+        message = f"{opcode} {parameter} is {value}, which it does not take."
+        refuse(message, hint=f"Use one of {names}.", rule="operand", operand=parameter)
 
 
 def dtype_among(opcode: str, name: str, tile: NkiTensor, choices: Any) -> None:
     """Require a tile of one of a few dtypes."""
     if tile.dtype not in choices:
-        refuse(
-            f"{opcode} {name} is {tile.dtype}.",
-            hint=f"Use one of {', '.join(sorted(choices))}.",
-            rule="dtype",
-            instruction=opcode,
-            operand=name,
-            dtype=tile.dtype,
-        )
+        hint = f"Use one of {', '.join(sorted(choices))}."
+        refuse(f"{opcode} {name} is {tile.dtype}.", hint=hint, rule="dtype", operand=name, dtype=tile.dtype)
 
 
 def scalar_operand(opcode: str, name: str, value: Any, data: NkiTensor, *, bitwise: bool = False) -> Any:
@@ -129,15 +92,10 @@ def scalar_operand(opcode: str, name: str, value: Any, data: NkiTensor, *, bitwi
     if not isinstance(value, NkiTensor):
         return int(value) if bitwise else as_float32(value)
     if (value.num_partitions, value.elements_per_partition) != (data.num_partitions, 1):
-        refuse(
-            f"{opcode} {name} has the shape {value.shape}: a vector has one element for each of the "
-            f"{data.num_partitions} partitions of data.",
-            hint=f"Give a number or a tile of shape ({data.num_partitions}, 1).",
-            rule="shape",
-            instruction=opcode,
-            operand=name,
-            shape=value.shape,
-        )
+        message = f"{opcode} {name} has the shape {value.shape}: a vector has one element for each of the "
+        message += f"{data.num_partitions} partitions of data."
+        hint = f"Give a number or a tile of shape ({data.num_partitions}, 1)."
+        refuse(message, hint=hint, rule="shape", operand=name, shape=value.shape)
     return value.integers().reshape(-1, 1) if bitwise else value.rows()
 
 
@@ -145,12 +103,8 @@ def bitwise_operands(opcode: str, operators: list[Operator], **tiles: NkiTensor)
     """Return whether operators work on bits, which all or none do; if so, require tiles of integers."""
     kinds = {operator.is_bitwise for operator in operators}
     if len(kinds) > 1:
-        refuse(
-            f"{opcode} mixes operators on bits with arithmetic: {', '.join(map(repr, operators))}.",
-            hint="Use two instructions.",
-            rule="operator",
-            instruction=opcode,
-        )
+        message = f"{opcode} mixes operators on bits with arithmetic: {', '.join(map(repr, operators))}."
+        refuse(message, hint="Use two instructions.", rule="operator")
     if kinds == {True}:
         for name, tile in tiles.items():
             dtype_among(opcode, name, tile, INTEGERS)

@@ -20,27 +20,16 @@ def _check_scales(opcode: str, name: str, scale: NkiTensor, packed: NkiTensor) -
     rules.dtype_among(opcode, name, scale, {"uint8"})
     needed = mx.scale_rows(packed.num_partitions)[-1] + 1
     if not needed <= scale.num_partitions or scale.elements_per_partition != packed.elements_per_partition:
-        refuse(
-            f"{opcode} {name} has the shape {scale.shape}: {packed.shape} needs {needed} partitions of "
-            f"{packed.elements_per_partition} scales.",
-            hint="The scales of each 32 partitions are in the first four of 32.",
-            rule="shape",
-            instruction=opcode,
-            operand=name,
-            shapes=[scale.shape, packed.shape],
-        )
+        message = f"{opcode} {name} has the shape {scale.shape}: {packed.shape} needs {needed} partitions of "
+        message += f"{packed.elements_per_partition} scales."
+        hint = "The scales of each 32 partitions are in the first four of 32."
+        refuse(message, hint=hint, rule="shape", operand=name, shapes=[scale.shape, packed.shape])
 
 
 def _check_quadrants(opcode: str, name: str, tile: NkiTensor) -> None:
     if tile.num_partitions % mx.QUADRANT:
-        refuse(
-            f"{opcode} {name} has {tile.num_partitions} partitions, no multiple of {mx.QUADRANT}.",
-            hint="Pad it to 32, 64, 96 or 128 partitions.",
-            rule="shape",
-            instruction=opcode,
-            operand=name,
-            shapes=[tile.shape],
-        )
+        message = f"{opcode} {name} has {tile.num_partitions} partitions, no multiple of {mx.QUADRANT}."
+        refuse(message, hint="Pad it to 32, 64, 96 or 128 partitions.", rule="shape", operand=name, shapes=[tile.shape])
 
 
 @instruction("max(64, N)", ASSUMED)
@@ -65,13 +54,9 @@ class QuantizeMx(Instruction):
         wanted = (self.src.num_partitions, self.src.elements_per_partition // mx.VALUES)
         exact = self.src.elements_per_partition % mx.VALUES == 0
         if not exact or (self.dst.num_partitions, self.dst.elements_per_partition) != wanted:
-            refuse(
-                f"quantize_mx of {self.src.shape} packs four values in each element, and dst is {self.dst.shape}.",
-                hint=f"Give src a multiple of four elements in a partition, and dst the shape {wanted}.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.src.shape, self.dst.shape],
-            )
+            message = f"quantize_mx of {self.src.shape} packs four values in each element, and dst is {self.dst.shape}."
+            hint = f"Give src a multiple of four elements in a partition, and dst the shape {wanted}."
+            refuse(message, hint=hint, rule="shape", shapes=[self.src.shape, self.dst.shape])
         _check_scales(self.OPCODE, "dst_scale", self.dst_scale, self.dst)
 
     def run(self, core: Core) -> None:
@@ -125,15 +110,11 @@ class NcMatmulMx(Instruction):
         self._check_tile(partitions)
         result = (self.dst.num_partitions, self.dst.elements_per_partition)
         if partitions != self.moving.num_partitions or columns % 2 or result != (columns, moved):
-            refuse(
-                f"nc_matmul_mx of stationary {self.stationary.shape} and moving {self.moving.shape} to dst "
-                f"{self.dst.shape}.",
-                hint="Both have as many partitions, stationary an even number of columns, and dst is [stationary's "
-                "columns, moving's columns].",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.stationary.shape, self.moving.shape, self.dst.shape],
-            )
+            message = f"nc_matmul_mx of stationary {self.stationary.shape} and moving {self.moving.shape} to dst "
+            message += f"{self.dst.shape}."
+            hint = "Both have as many partitions, stationary an even number of columns, and dst is [stationary's "
+            hint += "columns, moving's columns]."
+            refuse(message, hint=hint, rule="shape", shapes=[self.stationary.shape, self.moving.shape, self.dst.shape])
 
     def _check_tile(self, partitions: int) -> None:
         if not self.tile_size:

@@ -26,25 +26,15 @@ GROUP = 16
 def _check_search(opcode: str, data: NkiTensor, **eights: NkiTensor | None) -> None:
     elements = data.elements_per_partition
     if not WIDTH <= elements <= MAX_SEARCHED:
-        refuse(
-            f"{opcode} searches {WIDTH} to {MAX_SEARCHED} elements of a partition, and got {elements}.",
-            hint="Pad the tile, or split it and search the results.",
-            rule="tile_size",
-            instruction=opcode,
-            value=elements,
-            maximum=MAX_SEARCHED,
-        )
+        message = f"{opcode} searches {WIDTH} to {MAX_SEARCHED} elements of a partition, and got {elements}."
+        hint = "Pad the tile, or split it and search the results."
+        refuse(message, hint=hint, rule="tile_size", value=elements, maximum=MAX_SEARCHED)
     for name, tile in eights.items():
         if tile is not None and (tile.num_partitions, tile.elements_per_partition) != (data.num_partitions, WIDTH):
-            refuse(
-                f"{opcode} {name} has the shape {tile.shape}, and needs {WIDTH} elements for each of "
-                f"{data.num_partitions} partitions.",
-                hint=f"Give it the shape ({data.num_partitions}, {WIDTH}).",
-                rule="shape",
-                instruction=opcode,
-                operand=name,
-                shapes=[data.shape, tile.shape],
-            )
+            message = f"{opcode} {name} has the shape {tile.shape}, and needs {WIDTH} elements for each of "
+            message += f"{data.num_partitions} partitions."
+            hint = f"Give it the shape ({data.num_partitions}, {WIDTH})."
+            refuse(message, hint=hint, rule="shape", operand=name, shapes=[data.shape, tile.shape])
 
 
 def _first_matches(rows: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -176,24 +166,15 @@ class Topk(Instruction):
         rules.same_size(self.OPCODE, val_dst=self.val_dst, idx_dst=self.idx_dst)
         partitions = self.src.num_partitions
         if partitions % GROUP or partitions != self.val_dst.num_partitions:
-            refuse(
-                f"topk takes groups of {GROUP} partitions, and src has {partitions}, val_dst "
-                f"{self.val_dst.num_partitions}.",
-                hint=f"Give both the same multiple of {GROUP}.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.src.shape, self.val_dst.shape],
-            )
+            message = f"topk takes groups of {GROUP} partitions, and src has {partitions}, val_dst "
+            message += f"{self.val_dst.num_partitions}."
+            hint = f"Give both the same multiple of {GROUP}."
+            refuse(message, hint=hint, rule="shape", shapes=[self.src.shape, self.val_dst.shape])
         room = GROUP * self.src.elements_per_partition
         if not 8 <= self.n <= min(room, 65535) or not 1 <= self.k <= min(self.n, 32767):
-            refuse(
-                f"topk selects {self.k} of n={self.n} elements, and a group of src has room for {room}.",
-                hint="Use an n from 8 to 65535 that fits, and at most n and 32767 results.",
-                rule="tile_size",
-                instruction=self.OPCODE,
-                value=self.n,
-                maximum=min(room, 65535),
-            )
+            message = f"topk selects {self.k} of n={self.n} elements, and a group of src has room for {room}."
+            hint = "Use an n from 8 to 65535 that fits, and at most n and 32767 results."
+            refuse(message, hint=hint, rule="tile_size", value=self.n, maximum=min(room, 65535))
 
     def run(self, core: Core) -> None:
         groups = self.src.rows().reshape(-1, GROUP, self.src.elements_per_partition)

@@ -40,7 +40,6 @@ def _check_pattern(opcode: str, pattern: Sequence[Sequence[int]], tile: NkiTenso
             f"{tile.elements_per_partition}.",
             hint="Give at most 4 pairs [step, count] whose counts multiply to the elements of a partition.",
             rule="shape",
-            instruction=opcode,
         )
 
 

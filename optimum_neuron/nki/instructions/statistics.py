@@ -28,14 +28,10 @@ class BnStats(Instruction):
     def check(self, core: Core) -> None:
         rules.limit(self.OPCODE, "elements per partition", self.data.elements_per_partition, MAX_ELEMENTS)
         if (self.dst.num_partitions, self.dst.elements_per_partition) != (self.data.num_partitions, 6):
-            refuse(
-                f"bn_stats writes 6 elements for each of {self.data.num_partitions} partitions, and dst is "
-                f"{self.dst.shape}.",
-                hint=f"Give dst the shape ({self.data.num_partitions}, 6).",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.data.shape, self.dst.shape],
-            )
+            message = f"bn_stats writes 6 elements for each of {self.data.num_partitions} partitions, and dst is "
+            message += f"{self.dst.shape}."
+            hint = f"Give dst the shape ({self.data.num_partitions}, 6)."
+            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.dst.shape])
 
     def run(self, core: Core) -> None:
         rows = self.data.rows()
@@ -65,13 +61,9 @@ class BnAggr(Instruction):
     def check(self, core: Core) -> None:
         elements = self.data.elements_per_partition
         if elements % 3 or (self.dst.num_partitions, self.dst.elements_per_partition) != (self.data.num_partitions, 2):
-            refuse(
-                f"bn_aggr takes triples and writes pairs, and data is {self.data.shape}, dst {self.dst.shape}.",
-                hint="Give data the results of bn_stats, and dst 2 elements for each partition.",
-                rule="shape",
-                instruction=self.OPCODE,
-                shapes=[self.data.shape, self.dst.shape],
-            )
+            message = f"bn_aggr takes triples and writes pairs, and data is {self.data.shape}, dst {self.dst.shape}."
+            hint = "Give data the results of bn_stats, and dst 2 elements for each partition."
+            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.dst.shape])
 
     def run(self, core: Core) -> None:
         count, mean, spread = self.data.rows().reshape(self.data.num_partitions, -1, 3).unbind(2)

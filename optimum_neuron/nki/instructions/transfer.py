@@ -53,12 +53,8 @@ class TensorCopy(Instruction):
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
         if self.engine is Engine.scalar and core.generation == 2:
-            refuse(
-                "tensor_copy does not run on the scalar engine of NeuronCore-v2.",
-                hint="Use nisa.activation with op=nl.copy.",
-                rule="engine",
-                instruction=self.OPCODE,
-            )
+            hint = "Use nisa.activation with op=nl.copy."
+            refuse("tensor_copy does not run on the scalar engine of NeuronCore-v2.", hint=hint, rule="engine")
 
     def run(self, core: Core) -> None:
         self.dst.write(self.src.read() if self.src.dtype == self.dst.dtype else self.src.floats())
@@ -130,19 +126,10 @@ class DmaCopy(Instruction):
 def check_descriptors(opcode: str, core: Core, priority: int | None, dge_mode: DgeMode) -> None:
     """Check the options of a DMA against the generation."""
     if priority is not None and (core.generation < 4 or not 0 <= priority <= 3):
-        refuse(
-            f"{opcode} priority={priority}: levels 0 to 3 exist from NeuronCore-v4 on.",
-            hint="Leave priority out, or use trn3 and a level from 0 to 3.",
-            rule="generation",
-            instruction=opcode,
-        )
+        message = f"{opcode} priority={priority}: levels 0 to 3 exist from NeuronCore-v4 on."
+        refuse(message, hint="Leave priority out, or use trn3 and a level from 0 to 3.", rule="generation")
     if dge_mode is DgeMode.hwdge and core.generation < 3:
-        refuse(
-            f"{opcode} dge_mode=hwdge needs NeuronCore-v3.",
-            hint="Use nisa.dge_mode.unknown.",
-            rule="generation",
-            instruction=opcode,
-        )
+        refuse(f"{opcode} dge_mode=hwdge needs NeuronCore-v3.", hint="Use nisa.dge_mode.unknown.", rule="generation")
 
 
 @function

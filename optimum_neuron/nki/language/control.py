@@ -38,12 +38,8 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
         KernelError: the step is no positive number that is known before the kernel runs.
     """
     if isinstance(step, VirtualRegister) or step < 1:
-        refuse(
-            f"A loop of the device with step={step}.",
-            hint="Give a positive number that is known before the kernel runs.",
-            rule="operand",
-            operand="step",
-        )
+        hint = "Give a positive number that is known before the kernel runs."
+        refuse(f"A loop of the device with step={step}.", hint=hint, rule="operand", operand="step")
     return affine_range(start, stop, step)
 
 

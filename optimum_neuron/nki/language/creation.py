@@ -90,13 +90,8 @@ def _check_dtype(core: Core, kind: str) -> None:
     packed = kind.endswith("_x4")
     if kind in core.spec.dtypes or (packed and core.generation >= 4):
         return
-    refuse(
-        f"{core.spec.name} has no {kind}.",
-        hint=f"Use one of {', '.join(name for name in FORMATS if name in core.spec.dtypes)}, or another target.",
-        rule="dtype",
-        dtype=kind,
-        target=core.target.name,
-    )
+    hint = f"Use one of {', '.join(name for name in FORMATS if name in core.spec.dtypes)}, or another target."
+    refuse(f"{core.spec.name} has no {kind}.", hint=hint, rule="dtype", dtype=kind, target=core.target.name)
 
 
 def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str) -> None:
@@ -109,22 +104,14 @@ def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str)
             shape=sizes,
         )
     if sizes[0] > 128:
-        refuse(
-            f"A tensor of shape {sizes} in {place.value}: partition dimension {sizes[0]} exceeds maximum 128.",
-            hint="Put at most 128 in dimension 0, and the rest in another dimension.",
-            rule="partition",
-            partitions=sizes[0],
-        )
+        message = f"A tensor of shape {sizes} in {place.value}: partition dimension {sizes[0]} exceeds maximum 128."
+        hint = "Put at most 128 in dimension 0, and the rest in another dimension."
+        refuse(message, hint=hint, rule="partition", partitions=sizes[0])
     needed, room = math.prod(sizes[1:]) * FORMATS[kind].size_bytes, core.partition_bytes(place)
     if needed > room:
-        refuse(
-            f"A tensor of shape {sizes} of {kind} needs {needed} bytes of each partition, and {place.value} of "
-            f"{core.spec.name} has {room}.",
-            hint="Use a smaller tile.",
-            rule="capacity",
-            needed=needed,
-            capacity=room,
-        )
+        message = f"A tensor of shape {sizes} of {kind} needs {needed} bytes of each partition, and {place.value} of "
+        message += f"{core.spec.name} has {room}."
+        refuse(message, hint="Use a smaller tile.", rule="capacity", needed=needed, capacity=room)
 
 
 def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer, name: str) -> NkiTensor:

@@ -107,12 +107,8 @@ def ds(start: Any, size: int) -> DynamicSlice:
 def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
     axes = tuple(sorted(dim % x.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
     if 0 in axes:
-        refuse(
-            f"A reduction of a tile of shape {x.shape} over {axes}, of which 0 are the partitions.",
-            hint="Transpose the tile, or multiply by ones with nisa.nc_matmul.",
-            rule="axis",
-            axis=axes,
-        )
+        message = f"A reduction of a tile of shape {x.shape} over {axes}, of which 0 are the partitions."
+        refuse(message, hint="Transpose the tile, or multiply by ones with nisa.nc_matmul.", rule="axis", axis=axes)
     others = [dim for dim in range(x.ndim) if dim not in axes]
     kept = tuple(x.shape[dim] for dim in others)
     shape = tuple(1 if dim in axes else size for dim, size in enumerate(x.shape))
@@ -186,12 +182,8 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
         KernelError: the axis is not that of the partitions, or an index is outside.
     """
     if axis != 0:
-        refuse(
-            f"gather_flattened axis={axis}: each partition gathers from its own elements.",
-            hint="Leave axis out.",
-            rule="axis",
-            axis=axis,
-        )
+        message = f"gather_flattened axis={axis}: each partition gathers from its own elements."
+        refuse(message, hint="Leave axis out.", rule="axis", axis=axis)
     result = ndarray(indices.shape, data.dtype)
     ins.nc_n_gather(result, data, indices)
     return result if dtype is None else copy(result, dtype)

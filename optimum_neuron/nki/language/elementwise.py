@@ -46,12 +46,8 @@ def apply(operator: Operator, *operands: Any, **options: Any) -> Any:
 
 def _require_tile(operator: Operator, value: Any) -> NkiTensor:
     if not isinstance(value, NkiTensor) or value.buffer.is_hbm:
-        refuse(
-            f"nl.{operator.name} computes tiles on the chip, and got {value!r}.",
-            hint="Load it with nl.load first.",
-            rule="operand",
-            instruction=operator.name,
-        )
+        message = f"nl.{operator.name} computes tiles on the chip, and got {value!r}."
+        refuse(message, hint="Load it with nl.load first.", rule="operand", instruction=operator.name)
     return value
 
 
@@ -99,13 +95,9 @@ def broadcast_shape(opcode: str, *tiles: NkiTensor) -> tuple[int, ...]:
     try:
         return tuple(torch.broadcast_shapes(*shapes))
     except RuntimeError:
-        refuse(
-            f"nl.{opcode} of shapes {' and '.join(str(tile.shape) for tile in tiles)}, which do not broadcast.",
-            hint="Give sizes that are equal or 1.",
-            rule="shape",
-            instruction=opcode,
-            shapes=[tile.shape for tile in tiles],
-        )
+        message = f"nl.{opcode} of shapes {' and '.join(str(tile.shape) for tile in tiles)}, which do not broadcast."
+        hint = "Give sizes that are equal or 1."
+        refuse(message, hint=hint, rule="shape", instruction=opcode, shapes=[tile.shape for tile in tiles])
 
 
 def expanded(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:

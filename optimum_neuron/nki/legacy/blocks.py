@@ -103,14 +103,10 @@ class BlockedTensor:
         return self._tiles[places], tuple(keys[count:])
 
     def _refuse(self, key: Any) -> None:
-        refuse(
-            f"{self.name} of shape {self.shape} has {len(self._blocks)} dimensions of blocks in front of the "
-            f"partitions, which {key!r} does not name.",
-            hint="Give a number within the sizes for each of them: functions take one tile.",
-            rule="block",
-            tensor=self.name,
-            shape=self.shape,
-        )
+        message = f"{self.name} of shape {self.shape} has {len(self._blocks)} dimensions of blocks in front of the "
+        message += f"partitions, which {key!r} does not name."
+        hint = "Give a number within the sizes for each of them: functions take one tile."
+        refuse(message, hint=hint, rule="block", tensor=self.name, shape=self.shape)
 
 
 def _number(item: Any) -> int | None:
@@ -153,12 +149,8 @@ class Allocation:
         place = self.where(**named) if takes_names else self.where(*named.values())
         if not isinstance(place, tuple | list) or len(place) != count:
             names = "(bank_id, start_partition, byte_addr)" if count == 3 else "(start_partition, byte_addr)"
-            refuse(
-                f"The allocation of block {block} in {self.buffer.value} is {place!r}.",
-                hint=f"Return {names}.",
-                rule="address",
-                block=block,
-            )
+            message = f"The allocation of block {block} in {self.buffer.value} is {place!r}."
+            refuse(message, hint=f"Return {names}.", rule="address", block=block)
         return tuple(int(number) for number in place)
 
     def _checked(self, address: Address, partitions: int, size_bytes: int, bank: int | None) -> Address:
@@ -177,13 +169,9 @@ class Allocation:
             problem = f"{size_bytes} bytes from byte {address.byte % core.bank_bytes()} of bank {bank} on, which has "
             problem += str(core.bank_bytes())
         if problem is not None:
-            refuse(
-                f"A tile in {self.buffer.value} is allocated at {problem}.",
-                hint="Correct the base address, or use smaller tiles.",
-                rule="address",
-                partition=address.partition,
-                byte=address.byte,
-            )
+            message = f"A tile in {self.buffer.value} is allocated at {problem}."
+            hint = "Correct the base address, or use smaller tiles."
+            refuse(message, hint=hint, rule="address", partition=address.partition, byte=address.byte)
         return address
 
 
@@ -192,12 +180,8 @@ def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tu
     sizes = tuple(int(size) for size in shape)
     marked = [place for place, size in enumerate(shape) if isinstance(size, ParDim)]
     if len(marked) > 1:
-        refuse(
-            f"A tensor of shape {sizes} has {len(marked)} partition dimensions.",
-            hint="Mark one dimension with nl.par_dim.",
-            rule="partition",
-            shape=sizes,
-        )
+        message = f"A tensor of shape {sizes} has {len(marked)} partition dimensions."
+        refuse(message, hint="Mark one dimension with nl.par_dim.", rule="partition", shape=sizes)
     if buffer.is_hbm or not marked:
         return (), sizes
     return sizes[: marked[0]], sizes[marked[0] :]

@@ -70,13 +70,9 @@ def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
     buffer = getattr(value, "buffer", None)
     if not isinstance(value, OlderTensor | IndexedTile) or buffer is None or buffer.is_hbm != is_hbm:
         place = "hbm" if is_hbm else "sbuf or psum"
-        refuse(
-            f"nl.{function} needs a tensor in {place} as {name}, and got {value!r}.",
-            hint="Move tiles on the chip with nl.copy or nisa.tensor_copy; load and store reach HBM.",
-            rule="buffer",
-            instruction=function,
-            operand=name,
-        )
+        message = f"nl.{function} needs a tensor in {place} as {name}, and got {value!r}."
+        hint = "Move tiles on the chip with nl.copy or nisa.tensor_copy; load and store reach HBM."
+        refuse(message, hint=hint, rule="buffer", instruction=function, operand=name)
 
 
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:

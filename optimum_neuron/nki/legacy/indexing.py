@@ -53,20 +53,14 @@ class IndexTile(np.ndarray):
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            refuse(
-                "A mask of index tiles is joined with `and`, `or`, or `not`, or is a condition of Python.",
-                hint="Join masks with & and |, each comparison in parentheses.",
-                rule="mask",
-                shape=self.shape,
-            )
+            message = "A mask of index tiles is joined with `and`, `or`, or `not`, or is a condition of Python."
+            hint = "Join masks with & and |, each comparison in parentheses."
+            refuse(message, hint=hint, rule="mask", shape=self.shape)
         return bool(np.asarray(self).reshape(()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        refuse(
-            "An index tile cannot be assigned to.",
-            hint="Make a tile of it with nisa.iota, and assign to that.",
-            rule="assignment",
-        )
+        hint = "Make a tile of it with nisa.iota, and assign to that."
+        refuse("An index tile cannot be assigned to.", hint=hint, rule="assignment")
 
 
 def _common_grid(tiles: Sequence[IndexTile]) -> tuple[int, ...] | None:
@@ -130,12 +124,8 @@ class Region:
         try:
             chosen = np.broadcast_to(values, sizes)
         except ValueError:
-            refuse(
-                f"A mask of shape {values.shape} for elements of shape {sizes}.",
-                hint="Make the mask from the index tiles of the elements.",
-                rule="mask",
-                shape=sizes,
-            )
+            message = f"A mask of shape {values.shape} for elements of shape {sizes}."
+            refuse(message, hint="Make the mask from the index tiles of the elements.", rule="mask", shape=sizes)
         if not chosen.any():
             return cls(sizes, tuple(slice(0) for _ in sizes))
         block = tuple(_extent(chosen, axis) for axis in range(len(sizes)))

@@ -172,12 +172,8 @@ def select_reduce(
     refuse_unknown("select_reduce", kwargs)
     target, chosen, first = resolved(dst, mask), resolved(predicate, mask), resolved(on_true, mask)
     if dtype is not None and dtype != target.dtype:
-        refuse(
-            f"select_reduce dtype={dtype} for a dst of {target.dtype}.",
-            hint="Leave dtype out: dst has one.",
-            rule="dtype",
-            instruction="select_reduce",
-        )
+        message = f"select_reduce dtype={dtype} for a dst of {target.dtype}."
+        refuse(message, hint="Leave dtype out: dst has one.", rule="dtype", instruction="select_reduce")
     ins.select_reduce(
         target,
         chosen,
@@ -205,12 +201,8 @@ def dma_copy(
         ins.dma_copy(target, source, oob_mode=machine(oob_mode), dge_mode=machine(dge_mode))
         return
     if as_operator(dst_rmw_op, "dst_rmw_op").name != "add" or machine(oob_mode) is not ins.OobMode.error:
-        refuse(
-            f"dma_copy dst_rmw_op={dst_rmw_op!r} with oob_mode={oob_mode!r}.",
-            hint="Use np.add with oob_mode.error.",
-            rule="operator",
-            instruction="dma_copy",
-        )
+        message = f"dma_copy dst_rmw_op={dst_rmw_op!r} with oob_mode={oob_mode!r}."
+        refuse(message, hint="Use np.add with oob_mode.error.", rule="operator", instruction="dma_copy")
     ins.dma_compute(target, [target, source], OPERATORS["add"])
 
 
@@ -256,12 +248,8 @@ def builtin_custom_op(
     **kwargs: Any,
 ) -> None:
     """Refuse a custom operator, which is a binary of GpSimd."""
-    refuse(
-        f"The custom operator {function_name} of {lib_file_name} is a program of GpSimd, which is not simulated.",
-        hint="Write it with the other instructions.",
-        rule="absent",
-        instruction="builtin_custom_op",
-    )
+    message = f"The custom operator {function_name} of {lib_file_name} is a program of GpSimd, which is not simulated."
+    refuse(message, hint="Write it with the other instructions.", rule="absent", instruction="builtin_custom_op")
 
 
 MOVES = {

@@ -31,12 +31,8 @@ def reduce(name: str, x: Any, axis: Any, dtype: Any, mask: Any, keepdims: bool) 
 def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
     """Return a copy with the neutral element where a mask leaves elements out."""
     if name not in _FILLED:
-        refuse(
-            f"nl.{name} with a mask that leaves no block.",
-            hint="Use a mask that compares each index tile with a number, or nl.where before the reduction.",
-            rule="mask",
-            instruction=name,
-        )
+        hint = "Use a mask that compares each index tile with a number, or nl.where before the reduction."
+        refuse(f"nl.{name} with a mask that leaves no block.", hint=hint, rule="mask", instruction=name)
     result = fresh(tile.shape, tile.dtype)
     neutral = OPERATORS[_FILLED[name]].identity
     assert neutral is not None, "each of these reductions has a neutral element"

@@ -112,12 +112,8 @@ class OlderTensor(Arithmetic, NkiTensor):
     def assert_shape(self, shape: tuple[int, ...]) -> Self:
         """Return the tensor if it has a shape."""
         if self.shape != tuple(shape):
-            refuse(
-                f"{self.name} has the shape {self.shape}, not {tuple(shape)}.",
-                hint="Correct the shape, or the tile.",
-                rule="shape",
-                tensor=self.name,
-            )
+            message = f"{self.name} has the shape {self.shape}, not {tuple(shape)}."
+            refuse(message, hint="Correct the shape, or the tile.", rule="shape", tensor=self.name)
         return self
 
     def is_same_view(self, other: OlderTensor) -> bool:

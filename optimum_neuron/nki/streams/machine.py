@@ -309,13 +309,9 @@ class _Machine:
         return storage if dtype is None else storage.viewed_as(FORMATS[dtype])
 
     def _refuse_bounds(self, storage: Storage, first: int, last: int) -> None:
-        refuse(
-            f"Elements {first} to {last} leave {storage.name}, which has {storage.base.numel()}.",
-            hint="Trace the kernel again.",
-            rule="bounds",
-            tensor=storage.name,
-            size=math.prod(storage.shape),
-        )
+        message = f"Elements {first} to {last} leave {storage.name}, which has {storage.base.numel()}."
+        hint = "Trace the kernel again."
+        refuse(message, hint=hint, rule="bounds", tensor=storage.name, size=math.prod(storage.shape))
 
 
 class _Held:

@@ -126,11 +126,8 @@ class Tape:
     def note(self, instruction: Instruction) -> None:
         """Note an instruction."""
         if not isinstance(type(instruction).OPCODE, str):
-            refuse(
-                "A kernel with collectives cannot be part of a model that is compiled.",
-                hint="Call torch.distributed between kernels, or run it with nki.launch_ranks.",
-                rule="stream",
-            )
+            hint = "Call torch.distributed between kernels, or run it with nki.launch_ranks."
+            refuse("A kernel with collectives cannot be part of a model that is compiled.", hint=hint, rule="stream")
         names = [field.name for field in dataclasses.fields(instruction) if field.name != "name"]
         operands = tuple((name, self._operand(instruction, name, getattr(instruction, name))) for name in names)
         for tile in instruction.tiles(instruction.WRITES).values():
@@ -195,10 +192,6 @@ class Tape:
             value = value.item()
         if isinstance(value, _PLAIN):
             return value
-        refuse(
-            f"{instruction.OPCODE} {name}={value!r} cannot be part of a stream of instructions.",
-            hint="Pass a tile, a number, or a name of nki.language or nki.isa.",
-            rule="stream",
-            instruction=instruction.OPCODE,
-            operand=name,
-        )
+        message = f"{instruction.OPCODE} {name}={value!r} cannot be part of a stream of instructions."
+        hint = "Pass a tile, a number, or a name of nki.language or nki.isa."
+        refuse(message, hint=hint, rule="stream", instruction=instruction.OPCODE, operand=name)

@@ -111,13 +111,11 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except (NotImplementedError, RuntimeError, TypeError) as error:
         if "meta" not in str(error).lower():
             raise
-        refuse(
-            f"The kernel {kernel.function.__name__} asks for values of a tensor while it is traced: "
-            f"{str(error).splitlines()[0][:200]}",
-            hint="A compiled kernel may depend on sizes and on arguments that are no tensors. Use masks or indirect "
-            "access patterns, or call the kernel outside of compiled models.",
-            rule="values",
-        )
+        message = f"The kernel {kernel.function.__name__} asks for values of a tensor while it is traced: "
+        message += f"{str(error).splitlines()[0][:200]}"
+        hint = "A compiled kernel may depend on sizes and on arguments that are no tensors. Use masks or indirect "
+        hint += "access patterns, or call the kernel outside of compiled models."
+        refuse(message, hint=hint, rule="values")
 
 
 def _result(value: Any, tape: Tape, inputs: list[int], outputs: list[View]) -> Any:

@@ -71,13 +71,9 @@ def read_trace(path: str | Path, *, count_tokens: CountTokens | None = None) -> 
             problems.append(f"request {number}: {error}")
     if problems:
         shown = "\n".join(f"  {problem}" for problem in problems[:MOST_PROBLEMS])
-        raise ConfigError(
-            f"{counted(len(problems), 'request')} of {path} cannot be read:\n{shown}",
-            hint="A request needs the tokens of its prompt and of its answer, such as input_length and output_length.",
-            option="simulate",
-            value=str(path),
-            num_problems=len(problems),
-        )
+        message = f"{counted(len(problems), 'request')} of {path} cannot be read:\n{shown}"
+        hint = "A request needs the tokens of its prompt and of its answer, such as input_length and output_length."
+        raise ConfigError(message, hint=hint, option="simulate", value=str(path), num_problems=len(problems))
     return _trace(path, requests)
 
 
