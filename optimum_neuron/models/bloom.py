@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -27,28 +27,25 @@ PLAN = common.PLAN | {"alibi": "slopes"}
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     if config.apply_residual_connection_post_layernorm:
         return "apply_residual_connection_post_layernorm=True"
     return None
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True)
     num_heads = config.num_attention_heads
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"num_kv_heads": num_heads, "intermediate_size": 4 * config.hidden_size},
-            layers=(LayerKind(),) * config.num_hidden_layers,
-            norm=norm,
-            embed_norm=norm,
-            alibi_slopes=common.slopes_by_halves(num_heads),
-            has_qkv_bias=True,
-            has_output_bias=True,
-            qkv_order="groups",
-            activation="gelu_pytorch_tanh",
-            is_gated=False,
-            has_mlp_bias=True,
-        )
+    return common.read_decoder(
+        config,
+        LayerKind(),
+        num_kv_heads=num_heads,
+        intermediate_size=4 * config.hidden_size,
+        norm=norm,
+        embed_norm=norm,
+        alibi_slopes=common.slopes_by_halves(num_heads),
+        has_attention_bias=True,
+        qkv_order="groups",
+        activation="gelu_pytorch_tanh",
+        is_gated=False,
+        has_mlp_bias=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -13,27 +13,18 @@ if TYPE_CHECKING:
 MODEL_TYPES = ("cohere2",)
 WEIGHT_MAP = common.WEIGHT_MAP | {"layers.{}.shared_norm.weight": ("model.layers.{}.input_layernorm.weight",)}
 PLAN = common.PLAN
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.activation_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+uncovered = common.uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary = common.read_rotary(config, is_interleaved=True)
     kinds = [LayerKind(rotary=rotary if window else None, window=window) for window in common.read_windows(config)]
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=tuple(kinds),
-            norm=Norm(eps=config.layer_norm_eps, kind="layer"),
-            activation=config.hidden_act,
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
-            is_parallel=True,
-            has_shared_norm=True,
-            logits_scale=config.logit_scale,
-        )
+    return common.read_decoder(
+        config,
+        kinds,
+        norm=Norm(eps=config.layer_norm_eps, kind="layer"),
+        has_attention_bias=config.attention_bias,
+        is_parallel=True,
+        has_shared_norm=True,
+        logits_scale=config.logit_scale,
     )

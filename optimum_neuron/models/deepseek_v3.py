@@ -51,15 +51,10 @@ PLAN = {
     "layers.*.attention.q_up": "heads",
     "layers.*.attention.kv_up": "heads",
 }
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+uncovered = common.mixture_uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     mixture = MixtureConfig(
         num_experts=config.n_routed_experts,
         experts_per_token=config.num_experts_per_tok,
@@ -87,12 +82,10 @@ def build(config: PreTrainedConfig) -> Decoder:
         return GatedMLP(sizes) if layer < config.first_k_dense_replace else Mixture(sizes, mixture)
 
     kind = LayerKind(rotary=common.read_rotary(config, is_interleaved=config.rope_interleave))
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"num_kv_heads": config.num_attention_heads},
-            layers=(kind,) * config.num_hidden_layers,
-            norm=Norm(eps=config.rms_norm_eps),
-        ),
+    return common.read_decoder(
+        config,
+        kind,
+        num_kv_heads=config.num_attention_heads,
         attention=lambda sizes, layer: LatentAttention(sizes.hidden_size, sizes.num_heads, latent),
         feed_forward=feed_forward,
     )

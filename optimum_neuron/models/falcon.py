@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -27,7 +27,6 @@ PLAN = common.PLAN
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     if config.alibi:
         return "alibi=True"
     if not config.parallel_attn:
@@ -36,23 +35,21 @@ def uncovered(config: PreTrainedConfig) -> str | None:
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     kind = LayerKind(rotary=common.read_rotary(config))
     is_new = config.new_decoder_architecture
     num_norms = config.num_ln_in_parallel_attn or (2 if is_new else 1)
     num_kv_heads = config.num_kv_heads if is_new else 1 if config.multi_query else config.num_attention_heads
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"num_kv_heads": num_kv_heads, "intermediate_size": config.ffn_hidden_size},
-            layers=(kind,) * config.num_hidden_layers,
-            norm=Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True),
-            has_qkv_bias=config.bias,
-            has_output_bias=config.bias,
-            qkv_order="kinds" if config.multi_query and not is_new else "groups",
-            activation=config.activation,
-            is_gated=False,
-            has_mlp_bias=config.bias,
-            is_parallel=True,
-            has_shared_norm=num_norms == 1,
-        )
+    return common.read_decoder(
+        config,
+        kind,
+        num_kv_heads=num_kv_heads,
+        intermediate_size=config.ffn_hidden_size,
+        norm=Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True),
+        has_attention_bias=config.bias,
+        qkv_order="kinds" if config.multi_query and not is_new else "groups",
+        activation=config.activation,
+        is_gated=False,
+        has_mlp_bias=config.bias,
+        is_parallel=True,
+        has_shared_norm=num_norms == 1,
     )

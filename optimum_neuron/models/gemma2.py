@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -20,27 +20,22 @@ PLAN = common.PLAN
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     if config.use_bidirectional_attention:
         return "use_bidirectional_attention=True"
     return common.activation_gap("hidden_activation", config.hidden_activation) or common.rotary_gap(config)
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary, scale = common.read_rotary(config), config.query_pre_attn_scalar**-0.5
     kinds = [LayerKind(rotary=rotary, window=window, scale=scale) for window in common.read_windows(config)]
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=tuple(kinds),
-            norm=Norm(eps=config.rms_norm_eps, adds_one=True),
-            activation=config.hidden_activation,
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
-            embed_scale=config.hidden_size**0.5,
-            norms="around",
-            score_cap=config.attn_logit_softcapping,
-            logits_cap=config.final_logit_softcapping,
-        )
+    return common.read_decoder(
+        config,
+        kinds,
+        norm=Norm(eps=config.rms_norm_eps, adds_one=True),
+        activation=config.hidden_activation,
+        has_attention_bias=config.attention_bias,
+        embed_scale=config.hidden_size**0.5,
+        norms="around",
+        score_cap=config.attn_logit_softcapping,
+        logits_cap=config.final_logit_softcapping,
     )

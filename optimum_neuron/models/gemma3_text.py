@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("gemma3_text",)
-WEIGHT_MAP = common.WEIGHT_MAP | {
-    "layers.{}.attention.query_norm.weight": ("model.layers.{}.self_attn.q_norm.weight",),
-    "layers.{}.attention.key_norm.weight": ("model.layers.{}.self_attn.k_norm.weight",),
+WEIGHT_MAP = {
+    **common.WEIGHT_MAP,
+    **common.HEAD_NORMS,
     "layers.{}.attention_result_norm.weight": ("model.layers.{}.post_attention_layernorm.weight",),
     "layers.{}.mlp_norm.weight": ("model.layers.{}.pre_feedforward_layernorm.weight",),
     "layers.{}.mlp_result_norm.weight": ("model.layers.{}.post_feedforward_layernorm.weight",),
@@ -22,7 +22,6 @@ PLAN = common.PLAN
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     if config.use_bidirectional_attention:
         return "use_bidirectional_attention=True"
     if config.attn_logit_softcapping is not None:
@@ -31,24 +30,20 @@ def uncovered(config: PreTrainedConfig) -> str | None:
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.rms_norm_eps, adds_one=True)
     rotaries = {layer_type: common.read_rotary(config, layer_type) for layer_type in set(config.layer_types)}
     kinds = [
         LayerKind(rotary=rotaries[layer_type], window=window, scale=config.query_pre_attn_scalar**-0.5)
         for layer_type, window in zip(config.layer_types, common.read_windows(config), strict=True)
     ]
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=tuple(kinds),
-            norm=norm,
-            activation=config.hidden_activation,
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
-            head_norm=norm,
-            embed_scale=config.hidden_size**0.5,
-            norms="around",
-            logits_cap=config.final_logit_softcapping,
-        )
+    return common.read_decoder(
+        config,
+        kinds,
+        norm=norm,
+        activation=config.hidden_activation,
+        has_attention_bias=config.attention_bias,
+        head_norm=norm,
+        embed_scale=config.hidden_size**0.5,
+        norms="around",
+        logits_cap=config.final_logit_softcapping,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -27,33 +27,26 @@ PLAN = common.PLAN
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     if config.add_cross_attention:
         return "add_cross_attention=True"
     return common.activation_gap("activation_function", config.activation_function)
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     head_dim = config.hidden_size // config.num_attention_heads
     scale = head_dim**-0.5 if config.scale_attn_weights else 1.0
     by_layer = config.scale_attn_by_inverse_layer_idx
     kinds = [LayerKind(scale=scale / (layer + 1 if by_layer else 1)) for layer in range(config.num_hidden_layers)]
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config)
-            | {
-                "num_kv_heads": config.num_attention_heads,
-                "intermediate_size": config.n_inner or 4 * config.hidden_size,
-            },
-            layers=tuple(kinds),
-            norm=Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True),
-            num_positions=config.max_position_embeddings,
-            has_qkv_bias=True,
-            has_output_bias=True,
-            activation=config.activation_function,
-            is_gated=False,
-            has_mlp_bias=True,
-            has_transposed_weights=True,
-        )
+    return common.read_decoder(
+        config,
+        kinds,
+        num_kv_heads=config.num_attention_heads,
+        intermediate_size=config.n_inner or 4 * config.hidden_size,
+        norm=Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True),
+        num_positions=config.max_position_embeddings,
+        has_attention_bias=True,
+        activation=config.activation_function,
+        is_gated=False,
+        has_mlp_bias=True,
+        has_transposed_weights=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -23,27 +23,19 @@ WEIGHT_MAP = {
     "head.weight": ("lm_head.weight",),
 }
 PLAN = common.PLAN
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.activation_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+uncovered = common.uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     kind = LayerKind(rotary=common.read_rotary(config, is_partial=True))
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"num_kv_heads": config.num_attention_heads},
-            layers=(kind,) * config.num_hidden_layers,
-            norm=Norm(eps=config.layer_norm_eps, kind="layer", has_bias=True),
-            activation=config.hidden_act,
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
-            qkv_order="groups",
-            is_gated=False,
-            has_mlp_bias=True,
-            is_parallel=config.use_parallel_residual,
-        )
+    return common.read_decoder(
+        config,
+        kind,
+        num_kv_heads=config.num_attention_heads,
+        norm=Norm(eps=config.layer_norm_eps, kind="layer", has_bias=True),
+        has_attention_bias=config.attention_bias,
+        qkv_order="groups",
+        is_gated=False,
+        has_mlp_bias=True,
+        is_parallel=config.use_parallel_residual,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Mixture, MixtureConfig, Norm, SinkAttention
+from .common import Decoder, LayerKind, Mixture, MixtureConfig, SinkAttention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -23,12 +23,10 @@ PLAN = common.PLAN | common.MIXTURE_PLAN | {"layers.*.attention": "head_values"}
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     return common.rotary_gap(config)
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary = common.read_rotary(config)
     windows = [config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types]
     mixture = MixtureConfig(
@@ -43,14 +41,10 @@ def build(config: PreTrainedConfig) -> Decoder:
         activation_limit=config.swiglu_limit,
         activation_alpha=config.swiglu_alpha,
     )
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=tuple(LayerKind(rotary=rotary, window=window) for window in windows),
-            norm=Norm(eps=config.rms_norm_eps),
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
-        ),
+    return common.read_decoder(
+        config,
+        (LayerKind(rotary=rotary, window=window) for window in windows),
+        has_attention_bias=config.attention_bias,
         attention=lambda sizes, layer: SinkAttention(sizes, sizes.layers[layer]),
         feed_forward=lambda sizes, layer: Mixture(sizes, mixture),
     )

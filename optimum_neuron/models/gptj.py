@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -14,11 +14,7 @@ MODEL_TYPES = ("gptj",)
 WEIGHT_MAP = {
     "embed.weight": ("transformer.wte.weight",),
     "layers.{}.shared_norm.weight": ("transformer.h.{}.ln_1.weight",),
-    "layers.{}.attention.qkv.weight": (
-        "transformer.h.{}.attn.q_proj.weight",
-        "transformer.h.{}.attn.k_proj.weight",
-        "transformer.h.{}.attn.v_proj.weight",
-    ),
+    "layers.{}.attention.qkv.weight": tuple(f"transformer.h.{{}}.attn.{name}_proj.weight" for name in "qkv"),
     "layers.{}.attention.out.weight": ("transformer.h.{}.attn.out_proj.weight",),
     "layers.{}.mlp.up.weight": ("transformer.h.{}.mlp.fc_in.weight",),
     "layers.{}.mlp.down.weight": ("transformer.h.{}.mlp.fc_out.weight",),
@@ -29,27 +25,21 @@ PLAN = common.PLAN
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     return common.activation_gap("activation_function", config.activation_function)
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     kind = LayerKind(rotary=common.plain_rotary(config.rotary_dim, 10_000.0, is_interleaved=True))
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config)
-            | {
-                "num_kv_heads": config.num_attention_heads,
-                "intermediate_size": config.n_inner or 4 * config.hidden_size,
-            },
-            layers=(kind,) * config.num_hidden_layers,
-            norm=Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True),
-            activation=config.activation_function,
-            is_gated=False,
-            has_mlp_bias=True,
-            is_parallel=True,
-            has_shared_norm=True,
-            has_head_bias=True,
-        )
+    return common.read_decoder(
+        config,
+        kind,
+        num_kv_heads=config.num_attention_heads,
+        intermediate_size=config.n_inner or 4 * config.hidden_size,
+        norm=Norm(eps=config.layer_norm_epsilon, kind="layer", has_bias=True),
+        activation=config.activation_function,
+        is_gated=False,
+        has_mlp_bias=True,
+        is_parallel=True,
+        has_shared_norm=True,
+        has_head_bias=True,
     )

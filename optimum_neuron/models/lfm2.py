@@ -38,12 +38,10 @@ PLAN = {
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     return common.rotary_gap(config)
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm, full = Norm(eps=config.norm_eps), LayerKind(rotary=common.read_rotary(config))
     is_convolution = [kind == "conv" for kind in config.layer_types]
 
@@ -52,13 +50,12 @@ def build(config: PreTrainedConfig) -> Decoder:
             return ShortConvolution(sizes.hidden_size, config.conv_L_cache, bias=config.conv_bias)
         return Attention(sizes, full)
 
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"intermediate_size": _feed_forward_size(config)},
-            layers=tuple(LayerKind() if convolution else full for convolution in is_convolution),
-            norm=norm,
-            head_norm=norm,
-        ),
+    return common.read_decoder(
+        config,
+        (LayerKind() if convolution else full for convolution in is_convolution),
+        intermediate_size=_feed_forward_size(config),
+        norm=norm,
+        head_norm=norm,
         attention=attention,
     )
 

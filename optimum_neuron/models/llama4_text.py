@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from . import common
-from .common import Attention, AttentionView, Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig, Norm
+from .common import Attention, AttentionView, Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -25,6 +25,7 @@ WEIGHT_MAP = {
     }.items()
 }
 PLAN = common.PLAN | common.MIXTURE_PLAN
+uncovered = common.mixture_uncovered
 
 
 class Llama4Attention(Attention):
@@ -51,13 +52,7 @@ class Llama4Attention(Attention):
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.norm_eps)).to(x.dtype)
 
 
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
-
-
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     rotary = common.read_rotary(config, is_interleaved=True)
     chunks = [config.attention_chunk_size if kind == "chunked_attention" else None for kind in config.layer_types]
     mixture = MixtureConfig(
@@ -73,17 +68,14 @@ def build(config: PreTrainedConfig) -> Decoder:
     def feed_forward(sizes: DecoderConfig, layer: int) -> nn.Module:
         return Mixture(sizes, mixture) if layer in config.moe_layers else GatedMLP(sizes)
 
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"intermediate_size": config.intermediate_size_mlp},
-            layers=tuple(
-                LayerKind(rotary=rotary if has_rotary else None, chunk=chunk)
-                for has_rotary, chunk in zip(config.no_rope_layers, chunks, strict=True)
-            ),
-            norm=Norm(eps=config.rms_norm_eps),
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
+    return common.read_decoder(
+        config,
+        (
+            LayerKind(rotary=rotary if has_rotary else None, chunk=chunk)
+            for has_rotary, chunk in zip(config.no_rope_layers, chunks, strict=True)
         ),
+        intermediate_size=config.intermediate_size_mlp,
+        has_attention_bias=config.attention_bias,
         attention=lambda sizes, layer: Llama4Attention(sizes, sizes.layers[layer], config),
         feed_forward=feed_forward,
     )

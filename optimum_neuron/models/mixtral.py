@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Mixture, MixtureConfig, Norm
+from .common import Decoder, LayerKind, Mixture, MixtureConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -13,15 +13,10 @@ if TYPE_CHECKING:
 MODEL_TYPES = ("mixtral",)
 WEIGHT_MAP = common.WEIGHT_MAP | common.MIXTURE_WEIGHT_MAP
 PLAN = common.PLAN | common.MIXTURE_PLAN
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+uncovered = common.mixture_uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     kind = LayerKind(rotary=common.read_rotary(config), window=config.sliding_window)
     mixture = MixtureConfig(
         num_experts=config.num_local_experts,
@@ -29,11 +24,4 @@ def build(config: PreTrainedConfig) -> Decoder:
         intermediate_size=config.intermediate_size,
         is_normalized=True,
     )
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=(kind,) * config.num_hidden_layers,
-            norm=Norm(eps=config.rms_norm_eps),
-        ),
-        feed_forward=lambda sizes, layer: Mixture(sizes, mixture),
-    )
+    return common.read_decoder(config, kind, feed_forward=lambda sizes, layer: Mixture(sizes, mixture))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -27,22 +27,20 @@ PLAN = common.PLAN | {"alibi": "slopes"}
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     return None
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     options, num_heads = config.attn_config, config.num_attention_heads
     kind = LayerKind(scale=options.softmax_scale)
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config) | {"num_kv_heads": num_heads, "intermediate_size": 4 * config.hidden_size},
-            layers=(kind,) * config.num_hidden_layers,
-            norm=Norm(eps=config.layer_norm_epsilon, kind="layer"),
-            alibi_slopes=common.slopes_by_order(num_heads),
-            qkv_limit=options.clip_qkv or None,
-            activation="gelu",
-            is_gated=False,
-        )
+    return common.read_decoder(
+        config,
+        kind,
+        num_kv_heads=num_heads,
+        intermediate_size=4 * config.hidden_size,
+        norm=Norm(eps=config.layer_norm_epsilon, kind="layer"),
+        alibi_slopes=common.slopes_by_order(num_heads),
+        qkv_limit=options.clip_qkv or None,
+        activation="gelu",
+        is_gated=False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import common
-from .common import Decoder, DecoderConfig, LayerKind, Norm
+from .common import Decoder, LayerKind, Norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -15,10 +15,8 @@ WEIGHT_MAP = {
     "embed.weight": ("model.decoder.embed_tokens.weight",),
     "position_embed.weight": ("model.decoder.embed_positions.weight",),
     "layers.{}.attention_norm.weight": ("model.decoder.layers.{}.self_attn_layer_norm.weight",),
-    "layers.{}.attention.qkv.weight": (
-        "model.decoder.layers.{}.self_attn.q_proj.weight",
-        "model.decoder.layers.{}.self_attn.k_proj.weight",
-        "model.decoder.layers.{}.self_attn.v_proj.weight",
+    "layers.{}.attention.qkv.weight": tuple(
+        f"model.decoder.layers.{{}}.self_attn.{name}_proj.weight" for name in "qkv"
     ),
     "layers.{}.attention.out.weight": ("model.decoder.layers.{}.self_attn.out_proj.weight",),
     "layers.{}.mlp_norm.weight": ("model.decoder.layers.{}.final_layer_norm.weight",),
@@ -31,7 +29,6 @@ PLAN = common.PLAN
 
 
 def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
     if not config.do_layer_norm_before or config._remove_final_layer_norm:
         return f"do_layer_norm_before={config.do_layer_norm_before} with norms elsewhere"
     if config.word_embed_proj_dim != config.hidden_size:
@@ -42,19 +39,16 @@ def uncovered(config: PreTrainedConfig) -> str | None:
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config)
-            | {"num_kv_heads": config.num_attention_heads, "intermediate_size": config.ffn_dim},
-            layers=(LayerKind(),) * config.num_hidden_layers,
-            norm=Norm(eps=1e-5, kind="layer", has_bias=True),
-            num_positions=config.max_position_embeddings + 2,
-            position_offset=2,
-            has_qkv_bias=config.enable_bias,
-            has_output_bias=config.enable_bias,
-            activation=config.activation_function,
-            is_gated=False,
-            has_mlp_bias=config.enable_bias,
-        )
+    return common.read_decoder(
+        config,
+        LayerKind(),
+        num_kv_heads=config.num_attention_heads,
+        intermediate_size=config.ffn_dim,
+        norm=Norm(eps=1e-5, kind="layer", has_bias=True),
+        num_positions=config.max_position_embeddings + 2,
+        position_offset=2,
+        has_attention_bias=config.enable_bias,
+        activation=config.activation_function,
+        is_gated=False,
+        has_mlp_bias=config.enable_bias,
     )

@@ -30,8 +30,7 @@ WEIGHT_MAP = {
     **common.WEIGHT_MAP,
     **common.MIXTURE_WEIGHT_MAP,
     **common.shared_weight_map("shared_expert"),
-    "layers.{}.attention.query_norm.weight": ("model.layers.{}.self_attn.q_norm.weight",),
-    "layers.{}.attention.key_norm.weight": ("model.layers.{}.self_attn.k_norm.weight",),
+    **common.HEAD_NORMS,
     "layers.{}.attention.in_proj.weight": (f"{_LINEAR}.in_proj_qkvz.weight", f"{_LINEAR}.in_proj_ba.weight"),
     "layers.{}.attention.conv.weight": (f"{_LINEAR}.conv1d.weight",),
     "layers.{}.attention.log_speed": (f"{_LINEAR}.A_log",),
@@ -48,15 +47,10 @@ PLAN = {
     "layers.*.attention.conv": "delta_channels",
     "layers.*.attention.out_proj": "from_heads",
 }
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+uncovered = common.mixture_uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     norm = Norm(eps=config.rms_norm_eps, adds_one=True)
     full = LayerKind(rotary=common.read_rotary(config, is_partial=True))
     mixture = MixtureConfig(
@@ -84,16 +78,13 @@ def build(config: PreTrainedConfig) -> Decoder:
         is_sparse = layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0
         return Mixture(sizes, mixture) if is_sparse and config.num_experts > 0 else GatedMLP(sizes)
 
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=tuple(LayerKind() if linear else full for linear in is_linear),
-            norm=norm,
-            has_qkv_bias=config.attention_bias,
-            has_output_bias=config.attention_bias,
-            has_attention_gate=True,
-            head_norm=norm,
-        ),
+    return common.read_decoder(
+        config,
+        (LayerKind() if linear else full for linear in is_linear),
+        norm=norm,
+        has_attention_bias=config.attention_bias,
+        has_attention_gate=True,
+        head_norm=norm,
         attention=attention,
         feed_forward=feed_forward,
     )

@@ -17,20 +17,14 @@ WEIGHT_MAP = {
     **common.WEIGHT_MAP,
     **common.MIXTURE_WEIGHT_MAP,
     **common.shared_weight_map("shared_expert"),
-    "layers.{}.attention.query_norm.weight": ("model.layers.{}.self_attn.q_norm.weight",),
-    "layers.{}.attention.key_norm.weight": ("model.layers.{}.self_attn.k_norm.weight",),
+    **common.HEAD_NORMS,
     "layers.{}.mlp.shared_gate.weight": ("model.layers.{}.mlp.shared_expert_gate.weight",),
 }
 PLAN = common.PLAN | common.MIXTURE_PLAN
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    """Say which option of a configuration this family does not implement, or None."""
-    return common.expert_gap("hidden_act", config.hidden_act) or common.rotary_gap(config)
+uncovered = common.mixture_uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    """Return the decoder of a transformers configuration, with uninitialized parameters."""
     is_third, norm, rotary = config.model_type == "qwen3_moe", Norm(eps=config.rms_norm_eps), common.read_rotary(config)
     if is_third:
         windows = [config.sliding_window] * config.num_hidden_layers
@@ -49,14 +43,12 @@ def build(config: PreTrainedConfig) -> Decoder:
         is_sparse = layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0
         return Mixture(sizes, mixture) if is_sparse and config.num_experts > 0 else GatedMLP(sizes)
 
-    return Decoder(
-        DecoderConfig(
-            **common.read_sizes(config),
-            layers=tuple(LayerKind(rotary=rotary, window=window) for window in windows),
-            norm=norm,
-            has_qkv_bias=config.attention_bias if is_third else config.qkv_bias,
-            has_output_bias=is_third and config.attention_bias,
-            head_norm=norm if is_third else None,
-        ),
+    return common.read_decoder(
+        config,
+        (LayerKind(rotary=rotary, window=window) for window in windows),
+        norm=norm,
+        has_qkv_bias=config.attention_bias if is_third else config.qkv_bias,
+        has_output_bias=is_third and config.attention_bias,
+        head_norm=norm if is_third else None,
         feed_forward=feed_forward,
     )

@@ -40,18 +40,21 @@ from .norms import make_norm as make_norm
 from .prompt import Prompt as Prompt, axis_positions as axis_positions
 from .quantized import QuantizedEmbedding as QuantizedEmbedding, QuantizedLinear as QuantizedLinear
 from .reading import (
+    HEAD_NORMS as HEAD_NORMS,
     MIXTURE_PLAN as MIXTURE_PLAN,
     MIXTURE_WEIGHT_MAP as MIXTURE_WEIGHT_MAP,
     PLAN as PLAN,
     WEIGHT_MAP as WEIGHT_MAP,
     activation_gap as activation_gap,
-    expert_gap as expert_gap,
+    mixture_uncovered as mixture_uncovered,
     plain_rotary as plain_rotary,
+    read_decoder as read_decoder,
     read_rotary as read_rotary,
     read_sizes as read_sizes,
     read_windows as read_windows,
     rotary_gap as rotary_gap,
     shared_weight_map as shared_weight_map,
+    uncovered as uncovered,
 )
 from .rings import Ring as Ring
 from .rotary import rotary_angles as rotary_angles

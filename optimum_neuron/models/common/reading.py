@@ -5,12 +5,15 @@ A layer of a name is `{}` in a weight map and `*` in a plan.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .config import Rotary
+from .config import DecoderConfig, LayerKind, Norm, Rotary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
+
+    from .decoder import Decoder, MakeModule
 
 WEIGHT_MAP: dict[str, tuple[str, ...]] = {
     "embed.weight": ("model.embed_tokens.weight",),
@@ -46,6 +49,11 @@ PLAN: dict[str, str] = {
 }
 """How tensor parallelism divides the shared blocks, with a gate or without, see `models/parallel.py`."""
 
+HEAD_NORMS: dict[str, tuple[str, ...]] = {
+    "layers.{}.attention.query_norm.weight": ("model.layers.{}.self_attn.q_norm.weight",),
+    "layers.{}.attention.key_norm.weight": ("model.layers.{}.self_attn.k_norm.weight",),
+}
+"""Where norms of queries and keys come from."""
 
 MIXTURE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
     "layers.{}.mlp.router.weight": ("model.layers.{}.mlp.gate.weight",),
@@ -82,6 +90,40 @@ def read_sizes(config: PreTrainedConfig) -> dict[str, Any]:
         "vocab_size": config.vocab_size,
         "tie_embeddings": config.tie_word_embeddings,
     }
+
+
+def read_decoder(
+    config: PreTrainedConfig,
+    layers: LayerKind | Iterable[LayerKind] | None = None,
+    *,
+    attention: MakeModule | None = None,
+    feed_forward: MakeModule | None = None,
+    has_attention_bias: bool = False,
+    **options: Any,
+) -> Decoder:
+    """Return a decoder with uninitialized parameters: sizes, norm and activation are those under Llama's names.
+
+    Args:
+        config: a transformers configuration.
+        layers: kind of all layers, or of each; None for rotary positions, and windows by `layer_types`.
+        attention: makes another block of a layer.
+        feed_forward: likewise.
+        has_attention_bias: all projections of attention have one.
+        **options: fields of `DecoderConfig`, which take precedence.
+    """
+    from .decoder import Decoder
+
+    if layers is None:
+        rotary = read_rotary(config)
+        layers = [LayerKind(rotary=rotary, window=window) for window in read_windows(config)]
+    kinds = (layers,) * config.num_hidden_layers if isinstance(layers, LayerKind) else tuple(layers)
+    options = read_sizes(config) | dict.fromkeys(("has_qkv_bias", "has_output_bias"), has_attention_bias) | options
+    options.setdefault("activation", getattr(config, "hidden_act", "silu"))
+    if "norm" not in options:
+        options["norm"] = Norm(eps=config.rms_norm_eps)
+    makers = {"attention": attention, "feed_forward": feed_forward}
+    own = {name: make for name, make in makers.items() if make is not None}
+    return Decoder(DecoderConfig(layers=kinds, **options), **own)
 
 
 def read_windows(config: PreTrainedConfig) -> list[int | None]:
@@ -145,6 +187,12 @@ def activation_gap(name: str, activation: str) -> str | None:
     return None if activation in ACTIVATIONS else f"{name}={activation}"
 
 
-def expert_gap(name: str, activation: str) -> str | None:
-    """Say that the shared experts, which have SiLU, do not implement an activation in field `name`, or None."""
-    return None if activation in ("silu", "swish") else f"{name}={activation}"
+def uncovered(config: PreTrainedConfig) -> str | None:
+    """Say which option of a configuration with Llama's names the shared blocks do not implement, or None."""
+    return activation_gap("hidden_act", config.hidden_act) or rotary_gap(config)
+
+
+def mixture_uncovered(config: PreTrainedConfig) -> str | None:
+    """Say the same for shared experts, which have SiLU."""
+    activation = config.hidden_act
+    return rotary_gap(config) if activation in ("silu", "swish") else f"hidden_act={activation}"
