@@ -75,7 +75,6 @@ class Misfit:
     value: Any
     """As a message can show it."""
     expected: str
-    """What it has to be."""
 
     def __str__(self) -> str:
         return f"{self.key} is {self.value!r}, but must be {self.expected}"

@@ -43,7 +43,6 @@ class SimulatedTimes:
     end_s: float | None = None
     """Last token."""
     num_tokens: int = 0
-    """Tokens of the answer."""
 
     def start(self, now_s: float) -> None:
         """Note the first time that its prompt is read."""

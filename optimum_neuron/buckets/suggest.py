@@ -28,9 +28,7 @@ class BucketOption:
     buckets: tuple[int, ...]
     """Lengths to compile for, rising."""
     real_tokens: int
-    """Tokens of all sequences."""
     padding_tokens: int
-    """Tokens that padding adds to them."""
 
     @property
     def waste(self) -> float:
@@ -48,7 +46,6 @@ class BucketAdvice:
 
     num_sequences: int
     longest: int
-    """Tokens of the longest one."""
     options: tuple[BucketOption, ...]
     """The best buckets of each number, from one on; none is left out before padding is as small as it gets."""
 

@@ -51,7 +51,6 @@ class Entry:
     license: str
     """Of the weights or data, as an SPDX expression."""
     download_bytes: int
-    """Size of the archive."""
     peak_disk_bytes: int
     """Most disk space that fetching takes at one time, the result and the archive in pip's own cache included."""
 

@@ -33,13 +33,10 @@ class Finding:
     """One row of the diagnosis."""
 
     check: str
-    """Subject of the check."""
     verdict: Level
     """ok, warn (works, but less well) or fail (does not work)."""
     found: str
-    """Finding."""
     consequence: str
-    """Consequence."""
     remedy: str = ""
     """Remedy; empty if nothing needs to be done."""
 

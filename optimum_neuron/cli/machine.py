@@ -59,7 +59,6 @@ class Folder:
     """A folder that caches are kept in."""
 
     purpose: str
-    """Contents of the folder."""
     location: str
     """Path or URL."""
     free_bytes: int | None
@@ -97,7 +96,6 @@ class Machine:
     memory_available_bytes: int | None
     """Memory a new program can have, limits of a container included; None where the system does not tell."""
     folders: tuple[Folder, ...]
-    """Cache folders."""
     settings: Mapping[str, str]
     """Environment variables that are set and read here, verbatim."""
     setting_complaints: tuple[str, ...]

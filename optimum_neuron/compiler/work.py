@@ -102,7 +102,6 @@ class CallWork:
     unpacked_elements: float = 0.0
     """Weights that pass the vector engine before the product, because several share a byte."""
     softmax_elements: float = 0.0
-    """Scores of a softmax."""
     kernel: str | None = None
     """Key of an NKI kernel, whose time is that of its instructions."""
 

@@ -40,7 +40,6 @@ class Consolidated:
     """A folder of shards, or a file."""
     num_tensors: int
     size_bytes: int
-    """Of the tensors."""
     loadable: bool
     """Whether the folder has a configuration, so that `from_pretrained` reads it."""
 

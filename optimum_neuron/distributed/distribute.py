@@ -45,11 +45,8 @@ class DistributedModel:
     narrow: frozenset[str] = frozenset()
     """Names of the trainable parameters that had 16 bits."""
     sizes: MeshSizes = MeshSizes()
-    """Numbers of processes."""
     stage: pipeline.Stage | None = None
-    """This process's stage of a pipeline."""
     stages: DeviceMesh | None = None
-    """The mesh of the stages."""
     pipeline: pipeline.Pipeline | None = None
     """Runs batches through the stages; the trainer adds it, with its loss."""
     context: ContextParallel | None = None

@@ -32,7 +32,6 @@ class Sharding:
     """How a model is distributed."""
 
     sizes: MeshSizes
-    """Sizes of the mesh."""
     splits_tokens: bool = False
     """Whether cores that share layers divide the tokens between them (`sequence_parallel`)."""
     splits_states: bool = False

@@ -41,7 +41,6 @@ class Leaf:
     dtype: str
     """torch's name of the dtype that the graph has."""
     shape: tuple[int, ...]
-    """Compiled shape."""
     rows: int | None = None
     """Dimension of independent rows, which grows with the batch; None if it has none."""
 
@@ -75,11 +74,9 @@ class Call:
     method: str
     """Method of the model, for example "forward" or "decode"."""
     arguments: Tree
-    """Its arguments by name."""
     inputs: tuple[Leaf, ...]
     """Tensors of the arguments."""
     result: Tree
-    """What it returns."""
     outputs: tuple[Leaf, ...]
     """Tensors of the result."""
 

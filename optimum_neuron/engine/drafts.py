@@ -22,7 +22,6 @@ class Draft(Protocol):
     """Proposes how a sequence continues; `generate` takes one as `assistant_model`."""
 
     name: str
-    """What it is, for the report."""
     reads: tuple[str, ...] = ()
     """Results of the decoder that it reads, such as "last_hidden_state"."""
 

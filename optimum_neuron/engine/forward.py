@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..runtime import Copies
 
 Sizes = dict[str, int]
-"""One size for each axis."""
 
 _FIXED = {
     "num_channels": "Convert images as the model's own processor does, for example with image.convert('RGB').",

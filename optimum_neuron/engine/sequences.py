@@ -36,13 +36,10 @@ class Group:
     """Sequences that share a state set: they go through a graph together."""
 
     loaded: LoadedProgram
-    """The program that runs."""
     state: State
-    """The set."""
     indices: list[int]
     """The sequences, by the order of their rows."""
     rows: list[int]
-    """The row of each."""
     is_whole: bool
     """Whether these are all sequences, in their order."""
     adapters: list[int]

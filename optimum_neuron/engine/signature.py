@@ -48,7 +48,6 @@ class Input:
     """One tensor that an entry point takes."""
 
     name: str
-    """Name of the argument."""
     dtype: str
     """torch's name of the dtype that the graph takes."""
     axes: tuple[str, ...]
@@ -68,7 +67,6 @@ class OutputAxis:
     dim: Annotated[int, Range(-_MOST_DIMS, _MOST_DIMS)]
     """Dimension of the result."""
     axis: str
-    """Axis of the inputs."""
     window: Annotated[int, Range(1, _LARGEST)] = 1
     """Input elements that one element sees."""
     stride: Annotated[int, Range(1, _LARGEST)] = 1

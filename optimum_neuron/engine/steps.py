@@ -38,9 +38,7 @@ class CompiledRows:
     """The rows of a decode graph, and the sequences in them."""
 
     graph: str
-    """Label of the graph."""
     group: Group
-    """The sequences."""
     places: list[int]
     """For each compiled row the number of its sequence in the group."""
 

@@ -50,7 +50,6 @@ class Quality:
     perplexity: float
     """Perplexity of the compiled model."""
     reference_perplexity: float
-    """Perplexity of the original."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -76,9 +76,7 @@ class ExportReport:
     prepared: Prepared
     """The compiled model."""
     output_dir: Path
-    """Output folder."""
     size_bytes: int
-    """Size of the folder."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and for `--json`."""

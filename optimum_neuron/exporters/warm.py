@@ -72,7 +72,6 @@ class Warmed:
 
     results: tuple[WarmResult, ...]
     workers: Choice[str]
-    """Where they ran."""
 
     def count(self, result: str) -> int:
         """Return how many jobs ended in this way."""

@@ -30,7 +30,6 @@ class NativeLibrary:
     """A C++ file that becomes a shared object."""
 
     title: str
-    """Name of the library, in messages."""
     source: Path
     """The file. The name of the shared object depends on all C++ in its folder."""
     folder: str

@@ -72,7 +72,6 @@ class Records:
     """The records of one kind."""
 
     name: str
-    """Name of their folder."""
     versions: Callable[[], Mapping[str, str]]
     """Returns the versions of everything that decides a result besides its key."""
 

@@ -37,7 +37,6 @@ class SharedObject:
     """A library that is there and whole."""
 
     library: Path
-    """The file."""
     function: str
     """The function of the record; empty: the whole library."""
 

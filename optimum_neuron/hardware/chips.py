@@ -150,4 +150,3 @@ _TRAINIUM3 = revised(
 CHIPS: Mapping[str, ChipSpec] = {
     chip.name: chip for chip in (_INFERENTIA, _INFERENTIA2, _TRAINIUM1, _TRAINIUM2, _TRAINIUM3)
 }
-"""Chips by name."""

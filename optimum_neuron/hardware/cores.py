@@ -235,4 +235,3 @@ _V4 = revised(
 )
 
 CORES: Mapping[str, CoreSpec] = {core.name: core for core in (_V1, _V2, _V3, _V4)}
-"""Core generations by name."""

@@ -124,7 +124,6 @@ TARGETS: Mapping[str, Target] = {
     family: _target(family, instances)
     for family, instances in itertools.groupby(INSTANCES.values(), key=lambda instance: instance.family)
 }
-"""Targets by name."""
 
 
 def taking_e4m3fn(target: Target) -> Target:

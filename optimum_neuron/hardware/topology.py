@@ -28,7 +28,6 @@ class CoreCounts:
     aligned: bool
     """A job of N cores has to start at a core id that is a multiple of N."""
     rule: str
-    """The rule in words."""
     source: str
     published: bool
     """False where no document states a rule and it is inferred from published configurations."""

@@ -86,7 +86,6 @@ class Kind(ABC, Generic[Config]):
     is_estimated_by_size: ClassVar[bool] = False
     """Whether an estimate needs only the sizes of its text decoder, and captures no graph."""
     estimate_note: ClassVar[str] = ""
-    """A note for such an estimate."""
 
     def plain(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options under the names that they have here; options without effect are logged and removed.

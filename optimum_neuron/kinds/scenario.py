@@ -19,7 +19,6 @@ SEED = 0
 """Seed of the random inputs: a model is compared on the same ones each time."""
 
 Results = Mapping[str, "torch.Tensor"]
-"""Tensors by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

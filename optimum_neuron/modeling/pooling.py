@@ -50,7 +50,6 @@ class Recipe:
     max_seq_length: int | None = None
     """Longest sentence, in tokens."""
     do_lower_case: bool = False
-    """Convert texts to lower case."""
     include_prompt: bool = True
     """Pool the tokens of the prompt too."""
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)

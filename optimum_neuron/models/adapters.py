@@ -40,7 +40,6 @@ class AdapterPlan:
     max_loras: int
     """Adapters that are loaded at once."""
     max_rank: int
-    """Largest rank of an adapter."""
     layers: Mapping[str, tuple[str, ...]]
     """Path of each linear layer, to the modules of the checkpoint whose part takes an adapter."""
 

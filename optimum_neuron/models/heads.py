@@ -28,7 +28,6 @@ class HeadLayout:
     num_heads: int
     """Query heads of the whole layer."""
     num_kv_heads: int
-    """Its key and value heads."""
     queries: tuple[tuple[int, ...], ...]
     """Query heads of each rank."""
     keys: tuple[tuple[int, ...], ...]

@@ -31,9 +31,7 @@ class ExpertWeight:
     """A weight of all experts of a layer."""
 
     owner: Any
-    """Module of experts."""
     name: str
-    """Name of the parameter in it."""
     path: str
     """Name of the parameter in the model."""
 

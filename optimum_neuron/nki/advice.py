@@ -25,13 +25,10 @@ class Advice:
     """One advice of the guides, for all instructions that it concerns."""
 
     topic: str
-    """Name of the rule."""
     text: str
-    """What to change."""
     engine: str
     """Engine that would gain."""
     num_instructions: int
-    """Instructions that it concerns."""
     busy_us: float
     """Time that their engine is busy with them."""
     line: str

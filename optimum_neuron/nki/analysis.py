@@ -59,17 +59,13 @@ class Analysis:
     """What is known of one run of a kernel."""
 
     name: str
-    """The kernel."""
     target: str
-    """What is simulated."""
     result: Any
     """What the kernel returned."""
     events: tuple[Event, ...]
-    """Its instructions in time."""
     total_us: float
     """Time until the last result is there."""
     busy_us: dict[str, float]
-    """Time that each engine is busy."""
     bound: Choice[str]
     """Engine that bounds the kernel, or "waiting", with the reason."""
     memory: tuple[Occupancy, ...]

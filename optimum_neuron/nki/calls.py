@@ -28,7 +28,6 @@ _LIBRARY = torch.library.Library("neuron", "FRAGMENT")
 _LIBRARY.define("nki_kernel(Tensor[] inputs, str kernel) -> Tensor[]")
 
 NKI_KERNEL = torch.ops.neuron.nki_kernel.default
-"""One launch of a kernel."""
 
 _STREAMS: dict[str, Stream] = {}
 

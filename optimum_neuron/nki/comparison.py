@@ -29,9 +29,7 @@ class LineCost:
     line: str
     """file:line of the kernel."""
     source: str
-    """Its text."""
     num_instructions: int
-    """Instructions that it executed."""
     busy_us: dict[str, float]
     """Time that each engine is busy with them."""
     hbm_bytes: int

@@ -48,13 +48,11 @@ class Record:
     engine: str
     """Engine that ran it: tensor, vector, scalar, gpsimd, dma or sync."""
     reads: tuple[Access, ...]
-    """Memory that it read."""
     writes: tuple[Access, ...]
     """Memory that it wrote."""
     cycles: float
     """Cycles of its engine; nanoseconds for DMA."""
     line: str
-    """Line of the kernel."""
     parameters: tuple[tuple[str, str], ...]
     """Its other operands, as text."""
     name: str | None = None
@@ -66,17 +64,12 @@ class Access:
     """A part of one tensor: where an instruction reads or writes."""
 
     storage: int
-    """Number of the tensor."""
     name: str
-    """Name of the tensor."""
     buffer: str
-    """Its memory."""
     dtype: str
-    """Dtype of the elements."""
     offset: int
     """First element."""
     shape: tuple[int, ...]
-    """Sizes."""
     strides: tuple[int, ...]
     """Steps, in elements."""
     row: int
@@ -100,7 +93,6 @@ class Unwritten:
     line: str
     """Line of the kernel that read."""
     tensor: str
-    """Name of the tensor."""
     num_elements: int
     """Elements that it read and nothing wrote."""
 
@@ -124,7 +116,6 @@ class Core:
     """A simulated core while a kernel runs on it."""
 
     target: Target
-    """What is simulated."""
     grid: Grid = dataclasses.field(default_factory=lambda: Grid(shape=()))
     """The launch it belongs to."""
     rank: tuple[int, ...] = ()
@@ -150,7 +141,6 @@ class Core:
     number: int = 0
     """Its number among all cores of the launch."""
     rank_id: int = 0
-    """Rank of its logical core."""
     world: World = dataclasses.field(default_factory=World)
     """All ranks of the launch."""
     num_collectives: dict[tuple[bool, tuple[int, ...]], int] = dataclasses.field(default_factory=dict)

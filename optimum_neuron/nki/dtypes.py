@@ -59,7 +59,6 @@ class Format:
     size_bytes: int
     """Size of an element on the core."""
     is_float: bool = True
-    """Whether it is a floating-point format."""
     mantissa_bits: int | None = None
     """Explicit bits of the mantissa, for a format that the host has not."""
     min_exponent: int = -126
@@ -99,7 +98,6 @@ FORMATS: Mapping[str, Format] = {
         _integer("float4_e2m1fn_x4", torch.int16),
     )
 }
-"""Formats by name."""
 
 PACKED = frozenset(name for name in FORMATS if name.endswith("_x4"))
 """Formats of four values in an element, which only the instructions for microscaling read."""

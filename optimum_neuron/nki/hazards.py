@@ -31,17 +31,12 @@ class Hazard:
     kind: str
     """What depends: "read after write", "write after read" or "write after write"."""
     tensor: str
-    """Name of the tensor."""
     buffer: str
-    """Its memory."""
     engines: tuple[str, str]
     """Engine of the first and of the second instruction."""
     first_line: str
-    """Line of the first."""
     second_line: str
-    """Line of the second."""
     num_pairs: int
-    """How often."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -55,15 +50,10 @@ class Race:
     rule: str
     """What is missing: "placement", "core_barrier" or "schedule"."""
     message: str
-    """What happens."""
     hint: str
-    """What to do."""
     tensors: tuple[str, ...]
-    """Tensors, by name."""
     first_line: str
-    """Line of one instruction."""
     second_line: str
-    """Line of the other."""
     document: str
     """Public document that the rule is from."""
 

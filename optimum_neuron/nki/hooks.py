@@ -15,7 +15,6 @@ class Launch:
     """One launch of a kernel on a device."""
 
     device: int
-    """The device."""
     key: str
     """Key of the kernel, for `kernel_time`."""
     name: str
@@ -23,7 +22,6 @@ class Launch:
     started_ns: int
     """Begin on this host's clock (`time.perf_counter_ns`)."""
     ended_ns: int
-    """End."""
 
 
 @dataclasses.dataclass
@@ -31,7 +29,6 @@ class Hooks:
     """Functions of other packages."""
 
     target_of: Callable[[int], Target] | None = None
-    """For which target a device is."""
     launched: Callable[[Launch], None] | None = None
     """Is called after each launch on a device."""
 

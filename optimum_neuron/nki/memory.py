@@ -49,7 +49,6 @@ class Address:
     """Where a tile begins that a kernel placed by hand."""
 
     partition: int
-    """First partition."""
     byte: int
     """First byte of each partition."""
 
@@ -77,7 +76,6 @@ class Storage:
     base: torch.Tensor
     """All of its elements, in one dimension or as the user's array lies."""
     buffer: Buffer
-    """The memory."""
     format: Format
     """Dtype of the elements."""
     shape: tuple[int, ...]
@@ -91,7 +89,6 @@ class Storage:
     written: Written = dataclasses.field(default_factory=lambda: Written())
     """Which of its bytes were written; all views of the memory share it."""
     number: int = dataclasses.field(default_factory=lambda: next(_NUMBERS))
-    """Identifies it."""
     address: Address | None = None
     """Where it is; None if that is left to the compiler."""
 

@@ -19,7 +19,6 @@ class Tile:
     """One tensor on the chip."""
 
     name: str
-    """Its name."""
     line: str
     """Line of the kernel that made it."""
     bytes_per_partition: int
@@ -27,7 +26,6 @@ class Tile:
     first: int
     """Number of the first instruction that uses it."""
     last: int
-    """Number of the last one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,6 @@ class Operator:
     function: Function
     """What it computes, on float32 or, for bits and comparisons of integers, on int64."""
     arity: int = 2
-    """Operands."""
     identity: float | None = None
     """Neutral element of a reduction; None if it reduces nothing."""
     reduce: Function | None = None
@@ -225,7 +224,6 @@ OPERATORS: Mapping[str, Operator] = {
         Operator("bypass", lambda x, y: x),
     )
 }
-"""Operators by name."""
 
 _OTHER_NAMES = {
     **{"sum": "add", "max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum", "prod": "multiply"},

@@ -23,7 +23,6 @@ class InstructionCost:
     """The cost of one instruction. N is the number of elements in a partition, P the number of partitions."""
 
     engine: str
-    """Engines that it is of."""
     formula: str
     """Cycles of the engine for N elements in a partition; nanoseconds for DMA."""
     source: str

@@ -33,9 +33,7 @@ class Event:
     """One instruction in time."""
 
     record: Record
-    """The instruction."""
     start_ns: float
-    """Start."""
     busy_ns: float
     """Time that its engine cannot do anything else."""
     end_ns: float

@@ -33,7 +33,6 @@ class KernelTime:
     total_us: float
     """Time until the last result is there."""
     busy_us: Mapping[str, float]
-    """Time that each engine is busy."""
     matmul_flop: int
     """Operations of matmuls on all cores of the grid, without transposes."""
     hbm_bytes: int

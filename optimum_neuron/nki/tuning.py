@@ -40,7 +40,6 @@ class Trial:
     """One candidate that ran."""
 
     options: Options
-    """Its options."""
     results: Sequence[Any] | None
     """Its results, and its arguments afterwards; None if it did not run."""
     analysis: Analysis | None
@@ -70,7 +69,6 @@ class Tuning:
     trials: tuple[Trial, ...]
     """All candidates that ran, the fastest first."""
     num_candidates: int
-    """Candidates of the space."""
 
     def __str__(self) -> str:
         return str(self.choice)

@@ -23,7 +23,6 @@ class Post:
     line: str
     """Line of the kernel that called."""
     tensors: tuple[torch.Tensor, ...]
-    """What it sends."""
 
 
 @dataclasses.dataclass
@@ -31,7 +30,6 @@ class World:
     """All ranks of one launch."""
 
     size: int = 1
-    """Number of ranks."""
     turns: Turns = dataclasses.field(default_factory=Turns)
     """Which core runs."""
     posts: dict[Key, dict[int, Post]] = dataclasses.field(default_factory=dict)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODELS = {"text-generation": "smollm2"}
-"""Default model of a task."""
 
 _AUTO = {
     "tokenizer": "AutoTokenizer",

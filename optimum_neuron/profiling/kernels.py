@@ -17,11 +17,9 @@ class KernelEvent(NamedTuple):
     """One instruction."""
 
     engine: str
-    """Engine that runs it."""
     opcode: str
     """Name in `nki.isa`."""
     line: str
-    """file:line of the kernel."""
     started_us: float
     """Begin, from the begin of the kernel."""
     busy_us: float
@@ -35,23 +33,16 @@ class KernelProfile:
     key: str
     """Names its instructions, as `OperatorTime.kernel` does."""
     name: str
-    """The kernel's function."""
     target: str
-    """What is simulated."""
     num_launches: int
-    """Launches in all calls."""
     num_instructions: int
-    """Instructions of a launch."""
     total_us: float
-    """Time of a launch."""
     busy_us: Mapping[str, float]
-    """Time that each engine is busy."""
     bound: str
     """Engine that bounds it, or "waiting", with the reason."""
     roofline_share: float
     """Shortest possible time, divided by the simulated one."""
     events: tuple[KernelEvent, ...]
-    """Instructions in time."""
 
     @classmethod
     def of(cls, key: str, target: str, num_launches: int) -> KernelProfile:

@@ -58,7 +58,6 @@ class CoreProfile:
 
     instance: str
     core_id: int
-    """Logical core."""
     models: tuple[str, ...]
     num_calls: int
     busy_us: float

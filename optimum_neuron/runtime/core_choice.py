@@ -32,7 +32,6 @@ class Allowed:
     """The cores that the environment leaves to a process."""
 
     core_ids: Cores
-    """The cores."""
     origin: str
     """Source of the limit, to be read after "the cores"."""
     num_reserved: int | None = None

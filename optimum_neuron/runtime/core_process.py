@@ -146,6 +146,5 @@ class Process:
 
 
 PROCESS = Process()
-"""The one of this process."""
 atexit.register(PROCESS.close)
 PROCESS.register_forks()

@@ -23,7 +23,6 @@ class CallCost:
     """Simulated cost of one call of a loaded program."""
 
     device_us: float
-    """Time on the core."""
     launch_us: float
     """Part of `device_us` that starts the call."""
     copy_us: float

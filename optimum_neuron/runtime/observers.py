@@ -73,5 +73,4 @@ class Observers:
 
 
 OBSERVERS = Observers()
-"""The one of this process."""
 os.register_at_fork(after_in_child=OBSERVERS.forget)

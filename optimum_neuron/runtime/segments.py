@@ -27,11 +27,8 @@ class Step:
     """One call of a host function."""
 
     function: Any
-    """Function that is called."""
     arguments: tuple[int, ...]
-    """Slots of its arguments."""
     results: tuple[int, ...]
-    """Slots of its results."""
     unused: tuple[int, ...]
     """Values that no later step needs: their memory serves the next ones while it is in the CPU's caches."""
     num_abreast: int = 1

@@ -52,7 +52,6 @@ class Track:
     """Program; None for graphs without a program, whose work is in `works`."""
     _: dataclasses.KW_ONLY
     model: str
-    """Its name."""
     instance: InstanceSpec
     core_ids: tuple[int, ...]
     """Cores that a call occupies."""

@@ -25,7 +25,6 @@ class Call:
     request_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     timeout_s: float | None = None
     num_bytes: int = 0
-    """Size of its body."""
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
     responses: ResponseStore | None = None
     """Earlier responses, which `/v1/responses` can go on from; set by the deployment."""

@@ -66,7 +66,6 @@ class Piece:
     """New tokens of one answer."""
 
     index: int
-    """Number of the answer."""
     text: str
     tokens: list[int]
     logprobs: list[TokenLogprob]

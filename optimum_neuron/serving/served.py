@@ -27,7 +27,6 @@ class Replica(Protocol):
     """One copy of a served model, with its own cores."""
 
     model: Any
-    """The compiled model."""
     max_length: int | None
     """Most tokens of an input; None for models of no text."""
 

@@ -17,7 +17,6 @@ from importlib import resources
 from typing import Any
 
 FORMAT = 2
-"""Of the file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,6 @@ class HostConstants:
     token_ms: float
     """Once for each token of a batch."""
     row_ms: float
-    """For each row of the batch."""
     prefill_ms: Mapping[str, float] = dataclasses.field(hash=False)
     """Once for each prompt, by instance family; "" for the others."""
 
@@ -78,7 +76,6 @@ class Constants:
     """Raised with every fit."""
     fitted_on: str
     cores: Mapping[int, CoreConstants] = dataclasses.field(hash=False)
-    """By core generation."""
     hosts: Mapping[str, HostConstants] = dataclasses.field(hash=False)
     """By serving stack, see `host.STACKS`."""
     copy_bytes_per_s: float

@@ -46,7 +46,6 @@ class ServedPool:
     num_prompt: int
     """Tokens of a prompt of the estimated load."""
     num_answer: int
-    """Tokens of an answer."""
     num_cached: int = 0
     """Tokens of a prompt that are in the prefix cache before the first request arrives, in whole chunks."""
 

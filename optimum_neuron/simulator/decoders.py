@@ -26,7 +26,6 @@ from .stacks import DEFAULT_SDK, Stack, choose_stack
 from .work import DecoderSizes, Layout, cache_bytes, parameter_bytes
 
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "float8_e4m3": 1.0}
-"""Bytes of a weight by dtype."""
 DEFAULT_SEQUENCE_LENGTH = 4096
 """If the model allows more."""
 

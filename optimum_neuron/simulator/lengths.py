@@ -23,7 +23,6 @@ class Lengths:
     """Tokens of each request."""
 
     sequence: int
-    """Compiled length."""
     prompt: int
     answer: int
 
@@ -33,7 +32,6 @@ class Padding:
     """The compiled sizes that a prompt and its answer run in."""
 
     input_tokens: int
-    """Tokens of the prompt."""
     prefill_tokens: int
     """Tokens that the prefill graphs of the prompt compute, padding included."""
     decode_slots: int | None

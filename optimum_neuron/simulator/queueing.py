@@ -22,7 +22,6 @@ from .continuous import ServedPool, capacity_per_s, poisson_arrivals, serve_load
 from .quantity import SERVED, Estimate, Load, Quantity
 
 NUM_REQUESTS = 50_000
-"""Requests that are simulated."""
 WARM_UP = 0.1
 """Share of the first requests, which find an emptier queue than later ones and are not counted."""
 ENDS = ("value", "low", "high")

@@ -32,7 +32,6 @@ PIPELINES: tuple[Kind, ...] = ("pipeline",)
 RUNS: tuple[Kind, ...] = ("single-pass", "module")
 MODULES: tuple[Kind, ...] = ("module",)
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3"}
-"""Short names of dtypes."""
 
 
 def _asked(

@@ -93,7 +93,6 @@ class ServingTimes:
     encode: DeviceTime | None
     """One run of the encoder on the device."""
     decode: DeviceTime
-    """One step on the device."""
 
     def outcome(self, plan: ServingPlan) -> Outcome:
         """Times of requests that are answered in one batch."""

@@ -34,11 +34,8 @@ class Draft:
 
     name: str = "prompt lookup"
     candidate_s: float = 0.0
-    """For each candidate."""
     check_s: float = 0.0
-    """For all candidates of a check."""
     prompt_s: float = 0.0
-    """To read the prompt."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

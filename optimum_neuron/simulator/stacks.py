@@ -37,9 +37,7 @@ class Stack:
     name: str
     """As `--stack` takes it."""
     what: str
-    """In words."""
     host: str
-    """Stack of the host constants."""
     tiled: bool
     """Weights are laid out in tiles ahead of time."""
     flash: bool
@@ -110,7 +108,6 @@ STACKS: Mapping[str, Stack] = {
         _NXD,
     )
 }
-"""Serving stacks by name."""
 
 
 def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:

@@ -35,7 +35,6 @@ class Task:
     output_type: str = ""
     """transformers' output class, where the reference model's own is not available."""
     pipeline: str | None = None
-    """Name of the matching pipeline."""
     more_pipelines: tuple[str, ...] = ()
     """Other pipelines that run its models."""
 

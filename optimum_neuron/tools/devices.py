@@ -34,7 +34,6 @@ class Process:
     core_ids: tuple[int, ...]
     """Cores of this device that it holds."""
     models: tuple[str, ...]
-    """Names of the models on them."""
     memory_bytes: int | None
     """HBM of the device that it uses; None without a readable status."""
 

@@ -137,7 +137,6 @@ _FORMATS: dict[str, Callable[[Profile], str]] = {
 }
 
 neuron_profile = functools.partial(main, prog="neuron-profile")
-"""The older name."""
 
 
 if __name__ == "__main__":

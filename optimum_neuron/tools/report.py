@@ -16,12 +16,10 @@ from .host import CpuTimes, ProcessUse, cpu_percent, mean_percent
 from .usage import Usage
 
 Group = dict[str, Any]
-"""One group, as JSON has it."""
 
 _HBM = {"constants": "weights", "model_code": "code", "model_shared_scratchpad": "scratch", "tensors": "kv_cache"}
 """Categories of HBM by the tool's names. Microcode counts as model code, as in the runtime's own messages."""
 CORE_MEMORY = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
-"""Kinds of memory of a core."""
 _ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
 _OUTCOMES = ("completed_with_err", "completed_with_num_err", "timed_out", "incorrect_input", "failed_to_queue")
 _ECC = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_uncorrected", "sram_ecc_corrected")

@@ -46,15 +46,11 @@ class Calls:
 
     model_id: int
     core_ids: tuple[int, ...]
-    """Cores of a call."""
     num_calls: int
-    """Calls that ended."""
     device_us: float | None
-    """Simulated time of one call."""
     launch_us: float | None
     """Part of `device_us` that starts the call."""
     flops: float | None
-    """Operations of one call."""
 
     def latency_s(self, *, launch: bool) -> float:
         """Simulated time of one call, with the part that starts it or without."""

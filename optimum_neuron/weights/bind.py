@@ -61,7 +61,6 @@ class BoundWeights:
     """Tensors for a program, and how many bytes were mapped or copied."""
 
     tensors: BoundTensors
-    """By the program's weight names."""
     mapped_bytes: int
     """Bytes that are views of the file."""
     copied_bytes: int

@@ -48,7 +48,6 @@ class StateDict:
     """Tensors in memory, such as those of a transformers model that converts its checkpoint when it loads it."""
 
     tensors: Mapping[str, torch.Tensor]
-    """By name."""
     origin: str
     """Source of the tensors."""
 

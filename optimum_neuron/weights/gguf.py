@@ -35,7 +35,6 @@ class GgufName:
     """Where the file has a tensor of a checkpoint."""
 
     name: str
-    """Name in the file."""
     num_heads: int = 0
     """Heads whose rows are stored by halves; 0: rows are in order."""
 

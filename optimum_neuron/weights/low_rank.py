@@ -36,7 +36,6 @@ class LowRankStack:
     targets: tuple[str, ...]
     """Modules that take adapters, in the order of their ranks."""
     max_rank: int
-    """Ranks of each."""
 
     def problems(self, matrices: Matrices) -> Iterator[str]:
         """Yield what is wrong with the matrices of the layer's modules."""

@@ -53,7 +53,6 @@ class Module:
     name: str
     """Name of the linear layer."""
     values: str
-    """Tensor with its numbers."""
     specs: Mapping[str, TensorSpec]
     """Its tensors, by their names within it; scales are "weight_scale" also where a file says "weight_scale_inv"."""
     stored: Mapping[str, str]

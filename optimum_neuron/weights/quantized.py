@@ -38,7 +38,6 @@ class Recipe:
     """How a tensor is made."""
 
     tensor: str
-    """Name in the checkpoint."""
     scheme: Scheme
     part: Part
     is_transposed: bool = False

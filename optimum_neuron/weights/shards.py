@@ -59,7 +59,6 @@ class Shard:
     dim: int
     """Dimension that is divided."""
     splits: tuple[Split, ...]
-    """One for each tensor."""
 
     def whole(self, local: TensorSpec) -> TensorSpec:
         """Shape of the weight before it was split."""

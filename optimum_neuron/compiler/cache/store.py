@@ -50,7 +50,6 @@ class CacheResult:
     path: Path
     """The NEFF on this machine, verified."""
     key: str
-    """Key of the entry."""
     choice: Choice[str]
     """The entry's name with the reason of the hit or miss; on a miss the nearest entries and how they differ."""
 

@@ -30,17 +30,14 @@ class FusedConvolution:
     x: fx.Node
     weight: fx.Node
     bias: fx.Node | None
-    """The convolution's own."""
     where: tuple[Any, ...]
     """Stride, padding, dilation, groups."""
     norm: fx.Node | None
     """Batch normalization of the result, all of whose parameters are arguments of the body."""
     other: fx.Node | None
-    """Addend."""
     relu: bool
     """Whether the last step is relu."""
     last: fx.Node
-    """The node whose value it computes."""
 
 
 def fused_convolution(node: fx.Node) -> FusedConvolution:

@@ -9,4 +9,3 @@ KERNELS = (
     *(attention.KERNEL, block_attention.KERNEL, few_rows.KERNEL, quantized.KERNEL, winograd.KERNEL),
     *readers.KERNELS.values(),
 )
-"""Our own kernels."""

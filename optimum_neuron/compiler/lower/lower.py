@@ -53,7 +53,6 @@ class HostCode:
     """Callable subprograms and how each one came to be."""
 
     functions: dict[str, HostFunction]
-    """Subprogram name to host function."""
     choices: Choices
     """Subprogram name to its level and the reason."""
     preparations: Preparations = NOTHING

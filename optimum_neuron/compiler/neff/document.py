@@ -42,7 +42,6 @@ class NeffDocument:
     metadata: Mapping[str, Any]
     """Plain data of the caller."""
     format_version: int = FORMAT_VERSION
-    """Version of the container."""
 
     def __post_init__(self) -> None:
         problems = {

@@ -28,7 +28,6 @@ class ErrorCode:
     meaning: str
     """Problem found by the compiler."""
     remedy: str
-    """Remedy for the user."""
     simulated_by: str | None
     """The part of this package that raises it; None when nothing does."""
     downcast: str | None = None

@@ -25,7 +25,6 @@ SOURCE = doc.INF1_OPERATORS
 """Document that the list comes from."""
 
 RULE = "list-of-neuroncore-v1"
-"""Name of the rule in rulings."""
 
 _NAMES = """
     Int ScalarImplicit __and__ _convolution_mode _convolution _shape_as_tensor _weight_norm abs adaptive_avg_pool1d

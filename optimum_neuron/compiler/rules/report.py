@@ -75,7 +75,6 @@ class Report:
     """The rulings on a graph, in its order."""
 
     target: str
-    """Name of the target."""
     rulings: tuple[Ruling, ...]
     """One for each call, and one for each graph input whose size is unknown."""
 

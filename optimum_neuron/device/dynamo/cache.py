@@ -51,7 +51,6 @@ class CheckedGraph:
     kind: str
     """"inference", "forward", or "backward"."""
     num_calls: int
-    """Number of operator calls."""
     host_ops: tuple[str, ...]
     """Operators that run on the host because the chip has none."""
     estimate: Estimate

@@ -30,7 +30,6 @@ class Written(NamedTuple):
 
     graph_module: fx.GraphModule
     example_inputs: list[Any]
-    """Its fake inputs."""
     inputs: tuple[int, ...] = ()
     """Places of complex inputs, which are pairs now."""
     results: tuple[int, ...] = ()

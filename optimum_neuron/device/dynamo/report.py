@@ -31,7 +31,6 @@ class CompiledGraph:
     loaded_from: str | None
     """"AOTAutograd's cache" or "Inductor's cache" if a graph of the same key was compiled before, else None."""
     num_calls: int
-    """Number of operator calls."""
     host_ops: tuple[str, ...]
     """Operators that run on the host because the chip has none, such as "aten.sort"."""
     host_code: Choice[str]
@@ -63,7 +62,6 @@ class CompileReport:
     """All graphs of this process, and graph breaks."""
 
     graphs: tuple[CompiledGraph, ...]
-    """Graphs in the order of compiling."""
     breaks: Mapping[str, int]
     """Torch's reasons of graph breaks, with how often each occurred."""
 

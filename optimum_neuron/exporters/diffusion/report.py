@@ -22,9 +22,7 @@ class PipelineReport:
     """Outcome of the export of a pipeline."""
 
     prepared: PreparedPipeline
-    """The compiled pipeline."""
     output_dir: Path
-    """Output folder."""
     size_bytes: int
     """Size of its programs and weights."""
 

@@ -62,7 +62,6 @@ class Source:
 
 
 TOKENS = Source(name="input_ids", axis="sequence_length")
-"""A text."""
 
 
 def _spectrogram(model: Any) -> Source:

@@ -24,7 +24,6 @@ class Blocks:
     blocks_BT: torch.Tensor
     """Block of each new token."""
     places_BT: torch.Tensor
-    """Its slot in the block."""
     real_BT: torch.Tensor | None = None
     """Whether it is no padding; None where every token is real."""
 

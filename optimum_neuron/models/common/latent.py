@@ -42,7 +42,6 @@ class LatentConfig:
     scale: float
     """Factor on the scores."""
     norm: Norm
-    """Norms of latents."""
     bias: bool = False
     """Bias on the projections to latents and on the output."""
 

@@ -19,7 +19,6 @@ class ReplicaGroup:
     """Ranks that take part in a collective: lists of ranks that have none in common."""
 
     groups: Any
-    """Lists of ranks."""
 
     def __post_init__(self) -> None:
         self.groups = tuple(tuple(int(rank) for rank in group) for group in self.groups)

@@ -52,4 +52,3 @@ if TYPE_CHECKING:
 ENUMS = {one.__name__: one for one in (DgeMode, DmaEngine, Engine, MatmulPerfMode, OobMode, ReduceCmd)}
 """Enumerations of operands by class name."""
 COSTS = {name: kind.COST for name, kind in INSTRUCTIONS.items()}
-"""Costs by name of the instruction."""

@@ -100,7 +100,6 @@ class Instruction:
 
 Kind = TypeVar("Kind", bound=Instruction)
 INSTRUCTIONS: dict[str, type[Instruction]] = {}
-"""Instructions by name."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Functions of `nki.isa` by name."""
 

@@ -41,7 +41,6 @@ class Collective(Instruction):
     op: Operator | None = None
     dim: int = 0
     steps: int = dataclasses.field(repr=False)
-    """Steps of the ring."""
     share: float = dataclasses.field(repr=False)
     """Share of the bytes of a source that each step moves."""
     combine: Callable[[Parts, Collective, int], Sequence[torch.Tensor | None]] = dataclasses.field(repr=False)

@@ -145,4 +145,3 @@ def _operand(name: str, value: Any, main: NkiTensor) -> Any:
 
 
 ADAPTED = {name: adapted(name, row) for name, row in ROWS.items()}
-"""Functions by name."""

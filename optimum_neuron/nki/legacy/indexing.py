@@ -108,7 +108,6 @@ class Region:
     """What a mask leaves of a shape."""
 
     shape: tuple[int, ...]
-    """The shape."""
     block: Slices
     """The smallest block that has all that it leaves."""
     chosen: np.ndarray | None = None

@@ -144,7 +144,6 @@ class IndexedTile(Arithmetic):
     """Elements of a tensor that index tiles name."""
 
     tensor: OlderTensor
-    """The tensor."""
     indices: tuple[np.ndarray, ...]
     """One index tile for each of its dimensions."""
     was_added_to: bool = False
@@ -180,11 +179,9 @@ class Product(Arithmetic):
     """A matmul until the next instruction: it knows where its result goes."""
 
     shape: tuple[int, ...]
-    """Sizes of its result."""
     run: Callable[[NkiTensor, bool | None], None]
     """Writes it to a tile in PSUM, or adds it."""
     dtype: str = "float32"
-    """Dtype of the sum."""
     tile: OlderTensor | None = None
     """Where it is, once something used it."""
 
@@ -201,9 +198,7 @@ class LoopSum:
     """A tile that is combined with the tensor that it is assigned to."""
 
     value: Any
-    """The tile."""
     operator: Operator
-    """How."""
     region: Region
     """What a mask leaves."""
 

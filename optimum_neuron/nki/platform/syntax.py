@@ -20,15 +20,12 @@ class Problem:
     """A place in a kernel that the hardware's compiler does not take."""
 
     rule: str
-    """Name of the rule."""
     message: str
-    """What is there."""
     hint: str
     """What to write instead."""
     line: str
     """Line of the kernel, as `file.py:12`."""
     source: str
-    """Its text."""
     document: str
     """Public document that the rule is from."""
 
@@ -42,9 +39,7 @@ class Syntax:
     """Syntax that the compiler has no case for."""
 
     rule: str
-    """Name of the rule."""
     what: str
-    """What it is called."""
     hint: str
     """What to write instead."""
 

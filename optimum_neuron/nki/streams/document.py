@@ -46,9 +46,7 @@ class Memory:
     buffer: str
     """Memory that it is in, as `nl.sbuf`."""
     dtype: str
-    """Dtype of the elements."""
     shape: tuple[int, ...]
-    """Sizes."""
     line: str = dataclasses.field(default="", compare=False)
     """Line of the kernel that made it."""
     address: tuple[int, int] | None = None
@@ -60,11 +58,9 @@ class View:
     """A part of a tensor."""
 
     tensor: int
-    """Number of the tensor."""
     offset: Affine
     """First element."""
     shape: tuple[int, ...]
-    """Sizes."""
     strides: tuple[int, ...]
     """Steps between elements, in elements."""
     dtype: str | None = None
@@ -76,13 +72,11 @@ class Gather:
     """A part of a tensor whose rows are chosen by indices in memory."""
 
     tensor: int
-    """Number of the tensor."""
     pattern: tuple[tuple[int, int], ...]
     """Step and count of each dimension."""
     first: int
     """Element that index 0 names."""
     indices: View
-    """The indices."""
     row_step: int
     """Elements from one index to the next."""
     num_rows: int
@@ -96,11 +90,8 @@ class Columns:
     """Columns of a part of a tensor that offsets in memory choose."""
 
     view: View
-    """The part."""
     index: View
-    """The offsets."""
     count: int
-    """Number of columns."""
     group: int
     """Partitions that share offsets."""
 
@@ -110,13 +101,11 @@ class Moved:
     """A part of a tensor that begins where an index in memory says."""
 
     tensor: int
-    """Number of the tensor."""
     pattern: tuple[tuple[int, int], ...]
     """Step and count of each dimension."""
     first: Affine
     """Element that index 0 names."""
     index: View
-    """The index, one element."""
     step: int
     """Elements from one index to the next."""
     dtype: str | None = None
@@ -128,7 +117,6 @@ class Places:
     """Elements of a tensor by their numbers, which were known when the kernel was traced."""
 
     tensor: int
-    """Number of the tensor."""
     key: str
     """Constant with the number of each element, -1 for those that are left out."""
     skip: bool
@@ -142,7 +130,6 @@ class Name:
     kind: str
     """"Operator", or the class of the enumeration."""
     name: str
-    """The member."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +137,6 @@ class Register:
     """A register that holds a number."""
 
     value: Affine | int | None
-    """The number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,7 +144,6 @@ class Allocate:
     """A tensor begins, with content that nothing wrote."""
 
     tensor: int
-    """Its number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,9 +151,7 @@ class Constant:
     """A part of a tensor gets values that were known when the kernel was traced."""
 
     view: View
-    """The part."""
     key: str
-    """The values, by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,9 +159,7 @@ class Copy:
     """A part of a tensor gets the values of another one, by no instruction: the one before could have written both."""
 
     target: View | Places
-    """The part."""
     source: View | Gather | Moved | Places
-    """The other one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,9 +169,7 @@ class Step:
     opcode: str
     """Its name in `nki.isa`."""
     operands: tuple[tuple[str, Any], ...]
-    """Its operands by name."""
     line: str = dataclasses.field(default="", compare=False)
-    """Line of the kernel."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,7 +179,6 @@ class Loop:
     count: int
     """Iterations, at least 2."""
     body: tuple[Node, ...]
-    """What one does."""
 
 
 Node = Allocate | Constant | Copy | Step | Loop
@@ -227,13 +205,11 @@ class Stream:
     """One launch of a kernel with static shapes."""
 
     name: str
-    """The kernel."""
     target: str
     """Target that it was traced for, which its Python may have asked for."""
     grid: tuple[int, ...] = ()
     """Sizes of the grid; () for one core."""
     memories: tuple[Memory, ...]
-    """All tensors by number."""
     inputs: tuple[int, ...]
     """Tensors that are arguments, in their order."""
     changed: tuple[int, ...]
@@ -243,7 +219,6 @@ class Stream:
     programs: tuple[tuple[Node, ...], ...]
     """Instructions of each place of the grid."""
     constants: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict, compare=False)
-    """Values of constants by name."""
 
     @functools.cached_property
     def digest(self) -> str:

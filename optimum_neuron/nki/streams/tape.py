@@ -83,7 +83,6 @@ class TracedRange(Sequence[int]):
     tape: Tape
     """Where the instructions go."""
     numbers: range
-    """The numbers."""
 
     def __iter__(self) -> Iterator[int]:
         return self.tape.iterations(self.numbers)

@@ -32,7 +32,6 @@ class Traced:
     """A stream, and how the kernel's call is made of it."""
 
     stream: Stream
-    """The instructions."""
     result: Any
     """What the kernel returned: `Input` and `Output` in tuples and dictionaries, or other values."""
 

@@ -55,7 +55,6 @@ Label = Annotated[str, Field(max_length=512)]
 Json = Annotated[dict[str, Any], Field(max_length=1024), AfterValidator(check_nested)]
 """Nested data."""
 Schema = Annotated[dict[str, Any], Field(max_length=1024), AfterValidator(_check_schema)]
-"""A JSON schema."""
 SchemaText = Annotated[str, Field(max_length=MAX_SCHEMA)]
 """A JSON schema or a grammar as a text."""
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -28,7 +28,6 @@ class Runner:
 
     name: str
     task: str
-    """Task of its exports."""
     load: Callable[[Served, Any, bool], Replica]
     """Loads a model with this configuration; the flag says whether it is exported already."""
 

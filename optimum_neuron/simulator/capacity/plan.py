@@ -42,7 +42,6 @@ class CapacityPlan:
     """Of one request at a time, with the instance, the cores of a replica, and the price."""
     trace: Trace
     sequence_length: Choice[int]
-    """Compiled length."""
     num_replicas: Choice[int]
     num_instances: int
     """Instances that hold the replicas."""

@@ -38,7 +38,6 @@ class Tried:
 
     instance: str
     num_cores: int
-    """Cores of a replica."""
     batch_size: int | None = None
     """None for all that were left."""
     prefill_chunk_size: int | None = None

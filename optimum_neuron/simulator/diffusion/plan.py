@@ -39,7 +39,6 @@ class PictureRequest:
     num_frames: int | None
     """Frames of a video; None for the pipeline's."""
     dtype: str
-    """Of the weights."""
     auto_cast: AutoCast
 
     def config(self, pipeline: Pipeline, *, num_cores: int, halves_apart: bool) -> Any:
@@ -65,7 +64,6 @@ class Run:
     name: str
     """Name of the program, such as vae_decoder; with the graph's, where it has several."""
     part: str
-    """Name of the program."""
     graph: GraphWork
     """One run of it, on one core."""
     count: int

@@ -57,7 +57,6 @@ class Projection:
     role: Role
     """Their roles; everything "in" and "up" is split by columns, "out" and "down" by rows."""
     inner: int
-    """Size of their input."""
     columns: int
     """Size of their results, all together."""
     num_matrices: int

@@ -77,7 +77,6 @@ class Work:
     num_sends: int = 0
     """Tensors that come from another pipeline stage."""
     sent_bytes: int = 0
-    """Their bytes."""
     host_bytes: int = 0
     """Inputs and results copied between host and device."""
     num_unknown: int = 0
@@ -120,7 +119,6 @@ class Attention:
     """Sizes of attention in all heads of all sequences."""
 
     num_rows: int
-    """Sequences."""
     num_heads: int
     queries: int
     """Tokens of a sequence that attend."""
@@ -138,7 +136,6 @@ class Scan:
     """A recurrent state that the tokens of each sequence change."""
 
     num_rows: int
-    """Sequences."""
     elements: int
     """Elements of the state of one sequence."""
 
@@ -152,7 +149,6 @@ class Step:
     stage: int = 0
     """Pipeline stage that runs it."""
     work: Work
-    """Work of one of them."""
     count: int = 1
     module_path: str = ""
     """Module path in the user's model, for example "model.layers.3.mlp"."""
@@ -161,7 +157,6 @@ class Step:
     matmul: Matmul | None = None
     """Its sizes, if it multiplies with a weight, or picks experts from it."""
     attends: Attention | None = None
-    """Of attention: its sizes."""
     scans: Scan | None = None
     """Of an operator that writes a recurrent state: its sizes."""
 

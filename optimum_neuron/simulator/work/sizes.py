@@ -48,7 +48,6 @@ class DecoderSizes:
     position_width: int
     """Elements of a position in a learned table; 0 without one."""
     position_elements: int
-    """Elements of that table."""
     num_end_vectors: int
     """Weight and bias of the norm before the head."""
     has_head_bias: bool

@@ -39,7 +39,6 @@ class Custom:
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Processors, and a safety checker, which stays on the host; None for parts that are left out."""
     additions: PipelineAdditions = dataclasses.field(default_factory=PipelineAdditions)
-    """Where they come from."""
 
 
 def customize(

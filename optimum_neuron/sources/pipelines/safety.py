@@ -20,7 +20,6 @@ from torch import nn
 from ...base.core import Choice
 
 SAFETY_CHECKER = "safety_checker"
-"""Its name in a pipeline."""
 
 
 def compiled_models(pipe: Any) -> dict[str, nn.Module]:

@@ -112,7 +112,6 @@ class Method:
     """One method of TRL."""
 
     summary: str
-    """For the docstrings."""
     row: Mapping[str, Any]
     """Example of the data set, with its columns."""
     module: str = "trl"
@@ -122,7 +121,6 @@ class Method:
     arguments: type = NeuronArgumentsMixin
     """Mix-in of the configuration."""
     trainer: type = PostTrainingMixin
-    """Mix-in of the trainer."""
     sums_tokens: bool = False
     """Whether the loss is a sum over tokens, so that `context_parallel_size` can split it."""
 
@@ -156,7 +154,6 @@ METHODS: Mapping[str, Method] = {
         trainer=GRPOMixin,
     ),
 }
-"""Methods by TRL's name."""
 
 _CONFIG_DOC = """TRL's `{name}Config`, nothing removed, and the fields of `NeuronArgumentsMixin`.
 

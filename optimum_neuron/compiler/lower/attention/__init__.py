@@ -106,5 +106,4 @@ KERNEL = HostKernel(
     is_in=is_in,
     any_strides=True,
 )
-"""The kernel."""
 ATTENTION = KERNEL.operator

@@ -186,5 +186,4 @@ KERNEL = HostKernel(
     is_in=is_in,
     any_strides=True,
 )
-"""The kernel."""
 ATTENTION = KERNEL.operator

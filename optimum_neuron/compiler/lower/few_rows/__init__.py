@@ -56,5 +56,4 @@ KERNEL = HostKernel(
     shape=_shape,
     is_in=is_in,
 )
-"""The kernel."""
 LINEAR = KERNEL.operator

@@ -25,7 +25,6 @@ from ..choose import CpuFeatures, compiler_knows_cpu, probe_cpu
 from ..kernel import HostKernel
 
 PANEL = 16
-"""Outputs of a panel."""
 MAX_SUMS_BYTES = 30 * 1024**2
 """Of float32 sums that are rounded afterwards: the C library takes blocks of 32 MiB from the system each time."""
 
@@ -124,5 +123,4 @@ KERNEL = HostKernel(
     is_in=is_in,
     flags=compiler_flags(probe_cpu()),
 )
-"""The kernel."""
 LINEAR = KERNEL.operator

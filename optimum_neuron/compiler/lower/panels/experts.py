@@ -69,5 +69,4 @@ KERNEL = HostKernel(
     is_in=is_in,
     flags=compiler_flags(probe_cpu()),
 )
-"""The kernel."""
 EXPERTS = KERNEL.operator

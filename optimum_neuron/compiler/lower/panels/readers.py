@@ -34,7 +34,6 @@ class Readers:
     products: tuple[fx.Node, ...]
     """Linear layers and matrix products."""
     lookups: tuple[fx.Node, ...] = ()
-    """Embeddings."""
     is_transposed: bool = False
     """Whether the weight has its inputs in dimension 0, as checkpoints of GPT-2 store it."""
 

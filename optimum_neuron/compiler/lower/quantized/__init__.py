@@ -90,5 +90,4 @@ KERNEL = HostKernel(
     is_in=is_in,
     flags=_VNNI_FLAGS if "vnni" in probe_cpu().extensions else (),
 )
-"""The kernel."""
 STREAMED = KERNEL.operator

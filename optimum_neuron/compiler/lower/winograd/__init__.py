@@ -106,5 +106,4 @@ KERNEL = HostKernel(
     shape=_shape,
     is_in=is_in,
 )
-"""The kernel."""
 CONVOLUTION = KERNEL.operator

@@ -18,6 +18,5 @@ class Patch:
     reason: str
     """What the original does, and why that cannot be compiled."""
     around: Callable[[Any, Arguments], AbstractContextManager[Any]]
-    """Makes the context."""
     applies: Callable[[Any, str], bool] = lambda config, task: True
     """Whether a configuration needs it for a task."""
