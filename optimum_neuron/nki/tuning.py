@@ -121,7 +121,7 @@ def tune(
 
 
         tuning = tune(double, torch.ones(128, 2048), space={"columns": [64, 512, 2048]})
-        assert tuning.choice.value == {"columns": 2048}
+        assert tuning.trials[-1].options == {"columns": 64}
         ```
     """
     made = simulate(kernel)
