@@ -38,6 +38,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "--logfile": (),
     "--temp-dir": (),
     "--output": (),
+    "--hbm-scratchpad-page-size": (),
 }
 """Flags that take a value, with the values allowed; an empty list allows any."""
 
@@ -47,6 +48,7 @@ SWITCHES = (
     "--enable-saturate-infinity",
     "--enable-fast-context-switch",
     "--enable-fast-loading-neuron-binaries",
+    "--disable-dge",
 )
 ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
 
@@ -60,6 +62,8 @@ _INEFFECTIVE: Mapping[str, str] = {
     "--enable-saturate-infinity": "infinities stay infinite",
     "--enable-fast-context-switch": "switching between simulated models costs nothing",
     "--enable-fast-loading-neuron-binaries": "NEFFs are never compressed",
+    "--disable-dge": "descriptors of DMA are not simulated",
+    "--hbm-scratchpad-page-size": "the simulated scratchpad has no pages",
 }
 """Accepted flags that change nothing here, and why."""
 

@@ -1,4 +1,6 @@
-"""Kernels on tensors of torch's device "neuron": they run on the memory of its core, in place.
+"""Kernels on tensors of torch's devices: on "neuron" they run on the memory of its core, in place.
+
+On "xla" a call is one operator of the graph that the device records.
 
 `optimum_neuron.device` knows cores and their timelines; `HOOKS` leads there.
 """
@@ -14,12 +16,12 @@ import torch
 from ..errors import KernelError
 from ..hardware import kernels_for
 from .arguments import tensors_in
-from .calls import call_key, replay
+from .calls import call_in_graph, call_key, replay
 from .hooks import HOOKS, Launch
 from .kernel import Kernel, launch_on_cores
 from .timing import remember
 
-DEVICE = "neuron"
+DEVICES = ("neuron", "xla")
 
 
 _names: dict[str, str] = {}
@@ -28,7 +30,7 @@ _names: dict[str, str] = {}
 
 def is_on_device(tensors: Sequence[Any]) -> bool:
     """Return whether a kernel is called with tensors of the device."""
-    return any(isinstance(value, torch.Tensor) and value.device.type == DEVICE for value in tensors)
+    return any(isinstance(value, torch.Tensor) and value.device.type in DEVICES for value in tensors)
 
 
 def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -40,6 +42,9 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
         raise KernelError(message, hint="Move all of them to one device.", rule="device", devices=places)
     assert HOOKS.target_of is not None and HOOKS.launched is not None, "wiring.py fills them in"
     device = tensors[0].device.index
+    if tensors[0].device.type == "xla":
+        with kernels_for(HOOKS.target_of(device)):
+            return call_in_graph(kernel, args, kwargs)
     host = torch.ops.neuron_sim.alias_cpu_list(tensors)
     rest = iter(host)
     given = _mapped((args, dict(kwargs)), lambda value: next(rest))

@@ -11,8 +11,9 @@ import warnings
 import pytest
 import torch
 
-from optimum_neuron import xla
+from optimum_neuron import nki, xla
 from optimum_neuron.errors import LoweringError, UnsupportedOperatorError
+from optimum_neuron.nki import language as nl
 from optimum_neuron.xla import graphs, metrics, report
 
 
@@ -304,3 +305,21 @@ def test_parallel_compile_counts_graphs_and_a_second_run_finds_them(tmp_path, ne
     for expected in ("1 compiled, 0 found", "0 compiled, 1 found"):
         done = new_python(program)
         assert done.returncode == 0 and f"NEFFs (compile cache): {expected}" in done.stderr, done.stderr
+
+
+@nki.jit
+def scaled_in_place(x, table):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2))
+    nl.store(table, nl.add(nl.load(table), 1))
+    return out
+
+
+def test_nki_kernel_is_an_operator_of_the_graph():
+    x, table = torch.arange(256.0).reshape(128, 2), torch.zeros(128, 2).to("xla")
+    for _ in range(3):
+        y = scaled_in_place(x.to("xla"), table) + 1
+        assert y.device.type == "xla"
+        xla.sync()
+    assert torch.equal(y.cpu(), 2 * x + 1) and torch.equal(table.cpu(), torch.full((128, 2), 3.0))
+    assert compiles() == 1
