@@ -47,8 +47,12 @@ NAMES = {
     "encoder.throughput_per_s": ("encoders, throughput", 0.08),
     "cnn.latency_ms": ("convolutional networks, latency", 0.08),
     "cnn.throughput_per_s": ("convolutional networks, throughput", 0.08),
-    "inf1.latency_ms": ("encoders on NeuronCore-v1, latency *", None),
-    "inf1.throughput_per_s": ("encoders on NeuronCore-v1, throughput *", None),
+    "inf1.latency_ms": ("encoders on NeuronCore-v1, latency", None),
+    "inf1.throughput_per_s": ("encoders on NeuronCore-v1, throughput", None),
+    "inf1-cnn.latency_ms": ("ResNet-50 on NeuronCore-v1, latency *", None),
+    "inf1-cnn.throughput_per_s": ("ResNet-50 on NeuronCore-v1, throughput *", None),
+    "inf1-pipeline.latency_ms": ("NeuronCore Pipeline, latency *", None),
+    "inf1-pipeline.throughput_per_s": ("NeuronCore Pipeline, throughput *", None),
     "vit.latency_ms": ("vision transformers, latency", None),
     "vit.throughput_per_s": ("vision transformers, throughput", None),
     "diffusion.latency_ms": ("diffusion pipelines, latency of a picture *", 0.15),
@@ -131,7 +135,8 @@ published tokens per second in view, but follows from the buckets that serving s
 
 NOT_FITTED = """
 The ten constants up to `flash_factor` belong to a core generation, NeuronCore-v2. Later generations use the same
-values, except for the time of each chip in an all-reduce. The other constants belong to hosts and serving stacks. Some
+values, except for the time of each chip in an all-reduce; NeuronCore-v1 has two of its own, fitted after the others on
+the encoders of Inf1, which change no other constant. The other constants belong to hosts and serving stacks. Some
 constants are not fitted, but in the code with a source: the latency of a KV cache read, 2 x 1.3 us (documented); the
 slowdown of `-O1` for prefill, 1.5 times (documented), in graphs of more than 2.5e8 cycles (from these rows: 1.5e8 to
 3.5e8 would fit); and a share of 0.2 of results that do not fit SBUF (a judgment that no row here depends on).
@@ -160,9 +165,14 @@ LIMITS = """## Limits of prediction
 - **Hybrids.** Layers with linear attention scan a prompt token by token. Three sizes of one family are published; steps
   take 1.6 to 2.1 ms longer than predicted, whatever the size. The published benchmark calls transformers' `generate`,
   and its page names the loop on the host as a cause; other rows of the stack are times of the model alone.
-- **NeuronCore-v1.** Published values of one model were added, and are predicted with the constants of NeuronCore-v2 and
-  a fair share of the chip's memory for each core, so that a model that runs alone is faster than predicted. `estimate`
-  takes no inf1 instance, because nothing can be compiled for it.
+- **NeuronCore-v1.** Its clock, array, and memory are not published; the estimate has the array of NeuronCore-v2 at the
+  clock that gives the published 16 TFLOPS. Two constants are fitted on three encoders: cycles are `v1_compute_factor`
+  times those of NeuronCore-v2, and one core alone reaches `v1_lone_core_share` of the rate of the chip's memory, which
+  its cores share. ResNet-50 of torch-neuron took 2.2 times the predicted time. The same network of TensorFlow (batches
+  of 10 in float16, not in the table) does 2207 images a second, and the estimate is 2050: the host may be the limit.
+- **NeuronCore Pipeline.** One is published: BERT base over 16 cores does 1.4 times as many sequences a second as
+  predicted. Each stage is charged the time that starts a run on a core of NeuronCore-v2. The weights that a core keeps
+  follow from the documented rule for the number of cores, 4 for every 2e7 weights.
 - **Prompts of a few tokens at large batches.** The path of OPT's prompts of 9 tokens at a batch of 256 (SDK 2.14) is
   not documented; these five throughputs are not in the table.
 - **Trainium2 prefill over many chips.** The published time of Llama 3.3 70B on 64 cores is less than half of the

@@ -8,6 +8,11 @@ from .clusters import (
     stage_instances as stage_instances,
 )
 from .compiled import kernels_for as kernels_for, target_of_kernels as target_of_kernels
+from .core_pipeline import (
+    WEIGHTS_OF_PIPELINE_CORE as WEIGHTS_OF_PIPELINE_CORE,
+    pipeline_cores_of as pipeline_cores_of,
+    require_pipeline_cores as require_pipeline_cores,
+)
 from .cores import CORES as CORES
 from .dtypes import KNOWN_DTYPES as KNOWN_DTYPES, canonical_dtype as canonical_dtype
 from .instances import INSTANCES as INSTANCES

@@ -46,6 +46,7 @@ LNC = "Neuron docs, Neuron features, Logical NeuronCore configuration"
 COMPILER_CLI = "Neuron docs, neuronx-cc CLI reference"
 INF1_OPERATORS = "Neuron docs, torch-neuron supported operators"
 INF1_COMPILER_CLI = "Neuron docs, neuron-cc CLI reference"
+NEURONCORE_PIPELINE = "Neuron docs, Neuron features, NeuronCore Pipeline"
 ERROR_EARG001 = "Neuron docs, neuronx-cc error code NCC_EARG001"
 ERROR_FP8 = "Neuron docs, neuronx-cc error codes NCC_EVRF051 and NCC_EVRF052"
 

@@ -52,6 +52,7 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
     from ..compiler import read_program
     from ..compiler.lower import lower
     from ..compiler.neff import check_target, open_neff
+    from ..compiler.passes import without_sends
     from ..hardware import TARGETS, resolve_instance
     from ..runtime import load_program
 
@@ -65,10 +66,13 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
         graphs = calls_of(program, prompt_length=prompt_length, num_steps=num_steps)
     else:
         graphs = list(traced)
+    whole = without_sends(program)
     loaded = load_program(
         program,
         {name: zeros(spec) for name, spec in program.weights.items()},
-        lower(program, optlevel=metadata.get("optlevel", "1"), mode="stored"),
+        lower(whole, optlevel=metadata.get("optlevel", "1"), mode="stored"),
+        host_program=whole,
+        num_cores=program.num_stages,
         instance=instance,
         target=TARGETS[instance.family],
         model_name=path.name,

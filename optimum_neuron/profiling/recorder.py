@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..base.wording import counted
+from ..base.wording import counted, number, time_span
 from ..compiler import MICROCODE_BYTES, memory_need
 from ..runtime import OBSERVERS, TORCH_OWNER, Recording, Track, ledger, recording
 from ..simulator import (
+    NEURONCORE_PIPELINE,
     SERVED_AS,
     DeviceTime,
     Machine,
@@ -119,7 +120,7 @@ def _profile(name: str, recorded: Recording, notes: Sequence[str], assumptions: 
             for one in graph.operators
             if one.kernel
         ),
-        notes=(*notes, UNCOUNTED),
+        notes=(*notes, *_pipelines(tracks.values(), graphs), UNCOUNTED),
     )
 
 
@@ -159,8 +160,25 @@ def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphP
     )
 
 
+def _pipelines(tracks: Iterable[Track], graphs: Sequence[GraphProfile]) -> Iterator[str]:
+    """Say how many requests a second the stages of NeuronCore Pipeline take."""
+    stages: dict[tuple[str, str], list[float]] = {}
+    for track, graph in zip(tracks, graphs, strict=True):
+        if graph.kind == NEURONCORE_PIPELINE:
+            stages.setdefault((track.model.rpartition(", stage ")[0], graph.graph), []).append(graph.device_us)
+    for (model, name), times_us in stages.items():
+        slowest_us = max(times_us)
+        yield (
+            f"{model}, graph {name}, runs in {counted(len(times_us), 'stage')} of NeuronCore Pipeline: one request "
+            f"takes {time_span(sum(times_us) / 1e6)} on the cores; with several in flight, they do up to "
+            f"{number(1e6 / slowest_us)} a second, because the slowest stage takes {time_span(slowest_us / 1e6)}"
+        )
+
+
 def _class(track: Track, graph: str, work: GraphWork) -> tuple[str, str]:
     """Class of model and quantity whose interval a call has, as an estimate of the program chooses them."""
+    if track.num_stages > 1 and track.instance.chip.memory == "DRAM":
+        return NEURONCORE_PIPELINE, "latency_ms"
     if track.program is None or not generates(track.program):
         return kind_of_graph(work, track.task), "latency_ms"
     role = track.program.graphs[graph].role

@@ -231,6 +231,7 @@ def load_program(
             instance=instance,
             core_ids=core_ids,
             is_first_of_instance=is_first_of_instance(instance, number, len(stages)),
+            num_stages=len(stages),
             auto_cast=auto_cast,
             task=task,
         )

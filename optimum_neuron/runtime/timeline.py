@@ -57,6 +57,8 @@ class Track:
     """Cores that a call occupies."""
     is_first_of_instance: bool = False
     """Whether its inputs come from a pipeline stage on another instance, over the network."""
+    num_stages: int = 1
+    """Pipeline stages of the model that the program is one of."""
     auto_cast: AutoCast
     """Rounded operations of its compile: the rate of float32 matmuls depends on it."""
     task: str | None = None

@@ -62,6 +62,10 @@ from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
 from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
+from .pipelined import (
+    divided as divided,
+    run_time as run_time,
+)
 from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate
 from .ranking import Comparison as Comparison, compare as compare
 from .request import (
@@ -69,7 +73,12 @@ from .request import (
     EstimateRequest as EstimateRequest,
     keywords_of_compiled as keywords_of_compiled,
 )
-from .result import EXACT as EXACT, WIDE as WIDE, band_of as band_of
+from .result import (
+    EXACT as EXACT,
+    NEURONCORE_PIPELINE as NEURONCORE_PIPELINE,
+    WIDE as WIDE,
+    band_of as band_of,
+)
 from .serving import (
     ServingPlan as ServingPlan,
     ServingTimes as ServingTimes,

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from ..base.core import AutoCast
 from ..errors import NeuronError
+from ..hardware import TARGETS
 from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
 from .compiled import SERVED_AS, generates, serving_cost_on, work_of_entry
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_machine
+from .pipelined import without_kept
 from .work import GraphWork
 
 if TYPE_CHECKING:
@@ -127,7 +129,11 @@ _works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] 
 
 def work_on_track(track: Track, graph: str) -> GraphWork:
     """Work of one call of a graph of a track."""
-    return track.works[graph] if track.program is None else work_of_call(track.program, graph, track.auto_cast)
+    if track.program is None:
+        return track.works[graph]
+    work = work_of_call(track.program, graph, track.auto_cast)
+    is_pipeline = track.num_stages > 1 and TARGETS[track.instance.family].shares_memory
+    return without_kept(work) if is_pipeline else work
 
 
 def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork:

@@ -6,7 +6,7 @@ count_config(source, EstimateRequest(sequence_length=128), machine)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import AutoCast, Choice
@@ -48,7 +48,7 @@ def count_config(
     notes = _quantization_notes(source.config)
     if not kind.is_estimated_by_size:
         return _counts_of_graphs(source, kind, request, machine, task, notes)
-    _require_no_stages(request.export)
+    _require_no_stages(request.pipeline_parallel_size or 1)
     if compiles := _program_options(source, kind, request):
         return _counts_as_compiled(source, request, machine, compiles, task, notes)
     sizes = decoder_sizes(source.config, trust_remote_code=request.trusts_code)
@@ -67,11 +67,11 @@ def _quantization_notes(config: PreTrainedConfig) -> tuple[str, ...]:
     return (f"the checkpoint's weights are quantized with {method}; an export {export}: {scheme.reason}",)
 
 
-def _require_no_stages(options: Mapping[str, Any]) -> None:
-    if options.get("pipeline_parallel_size", 1) != 1:
+def _require_no_stages(num_stages: int) -> None:
+    if num_stages != 1:
         message = "An estimate of a configuration has no pipeline stages."
         hint = "Export the model with pipeline_parallel_size, which needs no weights, and estimate the exported folder."
-        raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=options["pipeline_parallel_size"])
+        raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages)
 
 
 def _program_options(source: ModelSource, kind: Kind, request: EstimateRequest) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _counts_of_graphs(
         origin=f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}",
     )
     if isinstance(counts, RunCounts):
-        counts = dataclasses.replace(counts, has_release=True)
+        counts = dataclasses.replace(counts, has_release=True).in_stages(request.pipeline_parallel_size, machine)
     return dataclasses.replace(counts, notes=notes)
 
 

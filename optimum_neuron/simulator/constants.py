@@ -4,7 +4,7 @@
 rates are not in it: they are in `optimum_neuron.hardware`. It knows no formula.
 
     >>> constants().version
-    4
+    5
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class CoreConstants:
     """Separate reads of one operator that wait for each other; further ones overlap with them."""
     flash_factor: float
     """Part of the attention cost that is left with the fused kernel of SDK 2.19 and later."""
+    lone_core_share: float = 1.0
+    """Part of the rate of a chip's memory that one core reaches alone, where its cores share the memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

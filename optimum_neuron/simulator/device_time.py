@@ -38,6 +38,8 @@ class CoreRates:
     """Elements that the vector and scalar engines pass each second."""
     dma_bytes_per_s: float
     hbm_bytes_per_s: float
+    chip_bytes_per_s: float | None
+    """Rate of the memory that the cores of a chip share (Inf1); None where each core has its own."""
     peak_flops_per_s: float
     """Published 16-bit peak."""
     num_physical: int
@@ -115,7 +117,8 @@ def core_rates(target: Target, lnc: int | None = None) -> CoreRates:
         tensor_hz=physical * tensor_ghz * 1e9,
         vector_elements_per_s=physical * 128 * (vector_ghz + scalar_ghz) * 1e9,
         dma_bytes_per_s=physical * dma,
-        hbm_bytes_per_s=physical * target.chip.hbm_bytes_per_s / target.chip.num_cores,
+        hbm_bytes_per_s=physical * target.chip.hbm_bytes_per_s / (1 if target.shares_memory else target.chip.num_cores),
+        chip_bytes_per_s=target.chip.hbm_bytes_per_s if target.shares_memory else None,
         peak_flops_per_s=physical * target.chip.tflops["bfloat16"] * 1e12 / target.chip.num_cores,
         num_physical=physical,
         target=target.name,
@@ -123,7 +126,15 @@ def core_rates(target: Target, lnc: int | None = None) -> CoreRates:
 
 
 _V1_GHZ = 0.5
-"""NeuronCore-v1: 16 TFLOPS are 128x128 multiply-adds at this clock; its engines' clocks are not published."""
+"""NeuronCore-v1, whose clock is not published: 16 TFLOPS are 128x128 multiply-adds at this clock, and its vector
+engine's 256 operations a cycle are a multiply-add on each of 128 lanes (documents.NC_V1)."""
+
+
+def memory_bytes_per_s(rates: CoreRates, fitted: CoreConstants, busy_cores: int) -> float:
+    """Rate at which a core moves data, while `busy_cores` of its chip do."""
+    if rates.chip_bytes_per_s is None:
+        return rates.dma_bytes_per_s
+    return min(fitted.lone_core_share, 1 / busy_cores) * rates.chip_bytes_per_s
 
 
 def device_time(
@@ -136,6 +147,7 @@ def device_time(
     network_bytes_per_s: float | None = None,
     tiled: bool = False,
     flash: bool = True,
+    busy_cores: int = 1,
 ) -> DeviceTime:
     """Time of the work of one core in one run of a graph.
 
@@ -148,12 +160,13 @@ def device_time(
         network_bytes_per_s: rate of the core's part of the network, if the stage before it is on another instance.
         tiled: weights were laid out in tiles ahead of time, so that DMA finds them in one piece.
         flash: attention of prompts is the fused kernel.
+        busy_cores: cores of the chip that run at the same time, where they share its memory.
     """
     attention = fitted.flash_factor if flash and decoder else 1.0
     vector = fitted.vector_factor if decoder else fitted.graph_vector_factor
     rows = 0.0 if tiled else fitted.row_overhead_bytes * work.weight_rows
     moved = work.weight_bytes + rows + work.state_bytes + work.result_bytes + SPILL_SHARE * work.spill_bytes
-    transfer_s = moved / rates.dma_bytes_per_s
+    transfer_s = moved / memory_bytes_per_s(rates, fitted, busy_cores)
     tensor_s = (work.tensor_cycles + attention * work.attention_cycles) * fitted.tensor_factor / rates.tensor_hz
     passes = vector * work.vector_elements + attention * SOFTMAX_PASSES * work.softmax_elements
     vector_s = passes / rates.vector_elements_per_s

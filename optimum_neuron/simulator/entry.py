@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..base.core import Choice
 from ..errors import ConfigError, ModelError
 from ..files.plain_json import read_object
+from ..hardware import require_compilable
 from ..options.option import takes_options
 from .compiled import SERVED_AS
 from .configured import count_config
+from .graphs import RunCounts
 from .known import find_counts
 from .machine import Machine, choose_machine, require_one_instance
 from .programs import count_module, count_program
@@ -35,6 +37,7 @@ from .speculation import Draft, choose_speculation, draft_of_parameters
 if TYPE_CHECKING:
     import torch
 
+    from ..artifact import Artifact
     from ..compiler import Program
     from ..options.configuration import CompileConfig
     from ..sources import ModelSource
@@ -118,6 +121,8 @@ def _timed(
 ) -> Estimate:
     """Count a model and time its counts."""
     name, counts, origin = _counted(model, request, machine, example_inputs)
+    if not isinstance(counts, RunCounts):
+        require_compilable(machine.target)
     result = counts.estimate(name, request, machine)
     return result if origin is None else dataclasses.replace(result, counts=origin)
 
@@ -133,8 +138,9 @@ def _counted(
         message = "example_inputs has no effect on a model that is not a torch module."
         raise ConfigError(message, hint="Remove it.", option="example_inputs", options=["example_inputs"])
     if isinstance(model, (str, Path)) and is_compiled(Path(model)):
-        program, config, name = _read_compiled(Path(model))
-        return name, count_program(program, config, request, machine, name=name), None
+        artifact, config, name = _read_compiled(Path(model))
+        cast = artifact.metadata.get("auto_cast", "none")
+        return name, count_program(artifact.program, config, request, machine, name=name, auto_cast=cast), None
     require_one_instance(machine, "an estimate of a configuration")
     if isinstance(model, (str, Path)):
         return _counted_checkpoint(model, request, machine)
@@ -155,6 +161,7 @@ def _counted_checkpoint(
     if _is_pipeline(folder):
         from .diffusion import count_pipeline, read_pipeline
 
+        require_compilable(machine.target)
         return str(model), count_pipeline(read_pipeline(folder, name=str(model)), request, machine), None
     source = source_of(model, request.source)
     counts = count_config(source, request, machine)
@@ -229,10 +236,10 @@ def is_compiled(path: Path) -> bool:
     return False
 
 
-def _read_compiled(path: Path) -> tuple[Program, CompileConfig | None, str]:
+def _read_compiled(path: Path) -> tuple[Artifact, CompileConfig | None, str]:
     from ..artifact import open_artifact
     from ..exporters import read_folder
     from ..options.configuration import NEFF_FILE
 
     config = read_folder(path).config if path.is_dir() else None
-    return open_artifact(path / NEFF_FILE if path.is_dir() else path).program, config, path.name
+    return open_artifact(path / NEFF_FILE if path.is_dir() else path), config, path.name

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 from ..base.core import Choice
 from ..base.wording import counted
-from .device_time import DeviceTime, device_time
+from ..hardware import require_pipeline_cores
 from .machine import Machine, choose_copies, require_fits
+from .pipelined import RunTime, divided, divided_memory, fit_note, run_time
 from .quantity import Estimate
 from .request import EstimateRequest
-from .result import generation_notes, largest, make_estimate
-from .work import GraphWork, Work
+from .result import NEURONCORE_PIPELINE, generation_notes, largest, make_estimate
+from .work import GraphWork
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
 MOSTLY = 0.5
@@ -32,6 +33,8 @@ def kind_of_graph(work: GraphWork, task: str | None) -> str:
     Networks of convolutions without attention (ResNet), and encoders whose tokens attend to each other (BERT, ViT) were
     compared with published values. Everything else is "graph", such as perceivers and audio models.
     """
+    if len(work.by_stage) > 1:
+        return NEURONCORE_PIPELINE
     total = work.total.product_flops
     convolved = sum(s.count * s.work.product_flops for s in work.steps if s.name in CONVOLUTIONS)
     crosses = [step.attends.is_cross for step in work.steps if step.attends]
@@ -66,6 +69,16 @@ class RunCounts:
     has_release: bool = False
     """Whether it is taken to be compiled by a release of the SDK; a compiled model was compiled by this package."""
 
+    def in_stages(self, num_stages: int | None, machine: Machine) -> RunCounts:
+        """Return the run divided over cores of Inf1, or as it is without a number of them."""
+        require_pipeline_cores(machine.instance.value, num_stages or 1, option="pipeline_parallel_size")
+        if num_stages in (None, 1):
+            return self
+        work = divided(self.work, num_stages)
+        memory, count = divided_memory(self.memory, work), len(work.by_stage)
+        reason = f"pipeline_parallel_size={num_stages}"
+        return dataclasses.replace(self, work=work, memory=memory, num_cores=count, num_cores_reason=reason)
+
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
         """Estimate a request whose shapes the run has; replicas run on the other cores.
 
@@ -74,14 +87,19 @@ class RunCounts:
         """
         require_fits(name, self.memory, machine, num_cores=self.num_cores)
         num_in_flight = request.batches_in_flight or 1
-        copies = choose_copies(machine, self.num_cores, request.data_parallel_size)
+        memory = sum(self.memory.values())
+        copies = choose_copies(machine, self.num_cores, request.data_parallel_size, bytes_of_core=memory)
         kind, work, total = kind_of_graph(self.work, self.task), self.work, self.work.total
-        device = device_time(
-            total, machine.rates, machine.fitted, decoder=False, num_chips=machine.num_chips(self.num_cores), tiled=True
+        run = run_time(
+            work,
+            machine.rates,
+            machine.fitted,
+            num_chips=machine.num_chips(self.num_cores),
+            busy_cores=machine.busy_cores(copies.value * min(len(work.by_stage), num_in_flight)),
         )
         host_s = machine.copies_s(total)
-        period_s = max(device.total_s, host_s, (device.total_s + host_s) / num_in_flight)
-        parts = {**device.parts_s, "host": host_s}
+        period_s = max(host_s, run.device_period_s(num_in_flight), (run.total.total_s + host_s) / num_in_flight)
+        parts = {**run.total.parts_s, "host": host_s}
         limited_by = max(parts, key=lambda part: parts[part])
         per_s = copies.value * self.rows / period_s
         result = make_estimate(
@@ -91,14 +109,14 @@ class RunCounts:
             values={
                 "latency_ms": (num_in_flight * period_s * 1e3, limited_by),
                 "throughput_per_s": (per_s, limited_by),
-                "hbm_bytes_per_core": (sum(self.memory.values()), largest(self.memory)),
-                **_shares(total, machine, device, limited_by),
+                "hbm_bytes_per_core": (memory, largest(self.memory)),
+                **_shares(run, machine, num_in_flight, limited_by),
             },
             per_s=per_s,
             num_cores=Choice(value=self.num_cores, reason=self.num_cores_reason),
             num_copies=copies,
             memory=dict(self.memory),
-            bounds_s={"run": machine.rates.least_s(total)},
+            bounds_s={"run": sum(map(machine.rates.least_s, run.works))},
             parts_s={work.name: parts},
             assumptions=(
                 *self.assumptions,
@@ -107,7 +125,7 @@ class RunCounts:
                 f"{counted(copies.value, 'replica')}",
                 *machine.sources,
             ),
-            notes=_notes(kind, machine, work),
+            notes=_notes(kind, machine, work, run),
             unknown={op: 1 / max(work.num_calls, 1) for op in work.unknown},
         )
         result = dataclasses.replace(result.noted(*self.notes), batch_size=self.rows)
@@ -124,18 +142,19 @@ class RunCounts:
         return [f"Neuron SDK {request.sdk or 'current'}: single-pass models changed little between releases"]
 
 
-def _shares(total: Work, machine: Machine, device: DeviceTime, limited_by: str) -> dict[str, tuple[float, str]]:
-    """Return the bytes that a run reads, and its shares of the peak and of the bandwidth."""
-    rates = machine.rates
+def _shares(run: RunTime, machine: Machine, num_in_flight: int, limited_by: str) -> dict[str, tuple[float, str]]:
+    """Return the bytes that a run reads, and its shares of the peak and of the bandwidth of its cores."""
+    rates, cores_s = machine.rates, len(run.works) * run.device_period_s(num_in_flight)
+    num_bytes = sum(work.hbm_bytes for work in run.works)
     return {
-        "hbm_bytes_per_step": (total.hbm_bytes, limited_by),
-        "mfu": (total.product_flops / device.total_s / rates.peak_flops_per_s, limited_by),
-        "mbu": (total.hbm_bytes / device.total_s / rates.hbm_bytes_per_s, limited_by),
+        "hbm_bytes_per_step": (num_bytes, limited_by),
+        "mfu": (sum(work.product_flops for work in run.works) / cores_s / rates.peak_flops_per_s, limited_by),
+        "mbu": (num_bytes / cores_s / rates.hbm_bytes_per_s, limited_by),
     }
 
 
-def _notes(kind: str, machine: Machine, work: GraphWork) -> tuple[str, ...]:
-    notes = []
+def _notes(kind: str, machine: Machine, work: GraphWork, run: RunTime) -> tuple[str, ...]:
+    notes = [] if len(run.works) == 1 else [fit_note(run, work.total)]
     if kind == "graph":
         notes.append(
             "no published value of this class of model was compared: real graphs of others were up to 2.5 times slower "

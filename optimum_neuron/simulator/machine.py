@@ -17,7 +17,6 @@ from ..hardware import (
     Target,
     legal_core_counts,
     one_of,
-    require_compilable,
     require_core_count,
     resolve_instance,
     resolve_target,
@@ -63,8 +62,8 @@ class Machine:
 
     @property
     def hbm_bytes_per_core(self) -> int:
-        """Memory of one."""
-        return self.target.hbm_bytes_per_core()
+        """Memory that one may use: of Inf1, whose cores share it, that of the chip."""
+        return self.target.hbm_bytes_of_one_core()
 
     @property
     def sources(self) -> tuple[str, str]:
@@ -87,6 +86,10 @@ class Machine:
         """Chips that a replica on `num_cores` cores takes."""
         return -(-num_cores // self.target.logical_cores_per_chip())
 
+    def busy_cores(self, num_cores: int) -> int:
+        """Cores of a chip that run at the same time, of `num_cores` that do on the instance."""
+        return min(num_cores, self.target.logical_cores_per_chip())
+
     def copies_s(self, work: Work) -> float:
         """Seconds that the copies of a graph between host and device take."""
         return work.host_bytes / self.constants.copy_bytes_per_s
@@ -101,7 +104,6 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
     """
     chosen = resolve_instance(instance)
     target = resolve_target(chosen.value.name).value
-    require_compilable(target)
     if price is not None and not 0 < price < 1e5:
         message = f"price={price} is not a price in US dollars for an hour."
         raise ConfigError(message, hint="Pass a number such as 0.76.", option="price", value=price)
@@ -141,15 +143,20 @@ def choose_cores(machine: Machine, num_cores: int | None, fits: Callable[[int], 
     return Choice(value=counts[-1], reason=f"all cores of {instance.name}: fewer do not hold a replica")
 
 
-def choose_copies(machine: Machine, num_cores: int, num_copies: int | None) -> Choice[int]:
-    """Replicas on the instance, each on `num_cores` cores; a ConfigError if there are not as many cores."""
-    room = machine.num_logical_cores // num_cores
+def choose_copies(machine: Machine, num_cores: int, num_copies: int | None, *, bytes_of_core: int = 0) -> Choice[int]:
+    """Replicas on the instance, each on `num_cores` cores; a ConfigError if there are not as many cores.
+
+    Where the cores of a chip share its memory, each of which takes `bytes_of_core`, that limits them too.
+    """
+    room, cores = machine.num_logical_cores // num_cores, f"{machine.num_logical_cores} cores"
+    if machine.target.shares_memory and bytes_of_core:
+        chip = machine.target.chip
+        held = machine.instance.value.num_chips * (chip.hbm_bytes // bytes_of_core) // num_cores
+        room, cores = (held, f"{cores} with the memory of their chips") if held < room else (room, cores)
     if num_copies is None:
-        return Choice(value=room, reason=f"{machine.num_logical_cores} cores hold {room} of {num_cores}")
+        return Choice(value=room, reason=f"{cores} hold {room} of {num_cores}")
     if positive("data_parallel_size", num_copies) > room:
-        message = (
-            f"data_parallel_size={num_copies} needs {num_copies} x {num_cores} of {machine.num_logical_cores} cores."
-        )
+        message = f"data_parallel_size={num_copies} needs {num_copies} x {num_cores} cores, but {cores} hold {room}."
         hint = f"Pass data_parallel_size={room} or less."
         raise ConfigError(message, hint=hint, option="data_parallel_size", value=num_copies, most=room)
     return Choice(value=num_copies, reason=f"data_parallel_size={num_copies}")

@@ -45,9 +45,18 @@ class Placed(TypedDict):
 
 
 def count_program(
-    program: Program, config: CompileConfig | None, request: EstimateRequest, machine: Machine, *, name: str
+    program: Program,
+    config: CompileConfig | None,
+    request: EstimateRequest,
+    machine: Machine,
+    *,
+    name: str,
+    auto_cast: AutoCast = "none",
 ) -> ProgramCounts | RunCounts:
-    """Count a compiled program, in its own graphs; `config` is None where a NEFF does not say how."""
+    """Count a compiled program, in its own graphs.
+
+    `config` is None for a NEFF without an export; `auto_cast` is then how it was compiled.
+    """
     kind: Kind = "single-pass"
     if generates(program):
         kind = "encoder-decoder" if program.by_size("encode") else "decoder"
@@ -61,7 +70,7 @@ def count_program(
         program,
         request,
         memory=memory_of_program(program, machine, name=name),
-        auto_cast=config.auto_cast if config is not None else "none",
+        auto_cast=config.auto_cast if config is not None else auto_cast,
         task=config.task if config is not None else None,
         axes=None if config is None else batch_axes(config),
         origin="of the compiled program, its largest shapes",
@@ -115,7 +124,7 @@ def counts_of_program(
         rows = max((shape[0] for shape in shapes), default=1)
     else:
         rows = axes.get("batch_size") or (list(axes.values())[-1] if axes else 1)
-    own = group_size_of(program)
+    own = group_size_of(program) * program.num_stages
     return RunCounts(
         work=work_of_program(program, graph, auto_cast=placed["auto_cast"]),
         rows=rows,
@@ -160,7 +169,7 @@ def count_module(
     float32 = all(p.dtype == torch.float32 for p in module.parameters())
     auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if float32 else "none")
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
-    return RunCounts(
+    counts = RunCounts(
         work=work_of_graph(exported.graph_module, name=name, roles=roles, auto_cast=auto_cast),
         rows=example_inputs[0].shape[0] if example_inputs[0].ndim else 1,
         axes={},
@@ -170,3 +179,4 @@ def count_module(
         task=None,
         assumptions=(f"exported on the example inputs, auto_cast {auto_cast}",),
     )
+    return counts.in_stages(request.pipeline_parallel_size, machine)

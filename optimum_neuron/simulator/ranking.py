@@ -107,12 +107,12 @@ def compare(
 
 
 def instance_names(instance: str | None) -> list[str]:
-    """Return the instances of a family, one by its name, or all that can be compiled for."""
-    families = [name for name, target in TARGETS.items() if target.compilable]
+    """Return the instances of a family, one by its name, or all that every model can be compiled for."""
     if instance is None:
+        families = [name for name, target in TARGETS.items() if target.compilable]
         return [name for name, spec in INSTANCES.items() if spec.family in families]
     family = instance.strip().lower()
-    if family in families:
+    if family in TARGETS:
         return [spec.name for spec in TARGETS[family].instances]
     return [resolve_instance(instance).value.name]
 

@@ -129,6 +129,12 @@ class EstimateRequest:
     tensor_parallel_size: int | None = _machine(
         "cores of a replica (default: the fewest that hold it)", SHAPED, compiled=()
     )
+    pipeline_parallel_size: int | None = _machine(
+        "cores that share a single-pass model on Inf1, as NeuronCore Pipeline (default: 1)",
+        RUNS,
+        compiled=MODULES,
+        flags=("--pipeline_parallel_size", "--neuroncore-pipeline-cores"),
+    )
     data_parallel_size: int | None = _machine("replicas (default: as many as the instance holds)", in_program=False)
     dtype: str | None = _machine(
         "dtype of the weights, for example bf16 (default: the checkpoint's)", SHAPED, compiled=(), metavar="DTYPE"
@@ -165,7 +171,8 @@ class EstimateRequest:
             message = f"prefix_hit_rate={rate} is not a share from 0 to 1."
             raise ConfigError(message, hint="Pass one.", option="prefix_hit_rate", value=rate)
         positive("batch_size", self.batch_size)
-        for name in ("input_length", "output_length", "batches_in_flight", "concurrency"):
+        lengths = ("input_length", "output_length", "batches_in_flight", "concurrency", "pipeline_parallel_size")
+        for name in lengths:
             if (value := getattr(self, name)) is not None:
                 positive(name, value)
 
@@ -196,7 +203,7 @@ class EstimateRequest:
             name: value
             for name, value in given.items()
             if (name in without or kind not in _FIELDS[name].metadata[effect])
-            and not (name == "tensor_parallel_size" and value == 1)
+            and not (name in ("tensor_parallel_size", "pipeline_parallel_size") and value == 1)
         }
         as_kind = "single-pass" if kind == "module" else kind
         decided = compiled and all(as_kind in _FIELDS[name].metadata["on"] for name in ignored)

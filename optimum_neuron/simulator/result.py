@@ -23,6 +23,10 @@ EXACT = Band(low=0.995, high=1.005, num_rows=17, basis="counted, and compared wi
 FEW_ROWS = ("mixture", "hybrid")
 """Decoders whose intervals hold for Trainium2 too, where most of their published values are from."""
 
+NEURONCORE_PIPELINE = "neuroncore-pipeline"
+"""Class of single-pass models that several cores of Inf1 share."""
+_OF_INF1 = {"encoder": "inf1", "cnn": "inf1-cnn", NEURONCORE_PIPELINE: "inf1-pipeline"}
+"""Classes of Inf1 with published values."""
 _SAME_AS = {"mfu": "profile.prefill_mfu", "mbu": "profile.decode_mbu"}
 """Metrics of a decoder's device that are published as profiles."""
 
@@ -34,6 +38,8 @@ def band_of(kind: str, metric: str, target: Target, constants: Constants) -> Ban
     if metric == "hbm_bytes_per_step":
         return EXACT if kind in ("decoder", "encoder") else WIDE if kind in FEW_ROWS else MEMORY
     generation = target.core.generation
+    if generation == 1:
+        return constants.bands.get(f"{_OF_INF1[kind]}.{metric}", WIDE) if kind in _OF_INF1 else WIDE
     if generation >= 4 or (generation == 3 and kind not in ("decoder", *FEW_ROWS)):
         return WIDE
     if generation == 3 and kind == "decoder":

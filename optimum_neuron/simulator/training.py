@@ -14,6 +14,7 @@ from typing import Any
 
 from ..base.core import Choice
 from ..compiler import MICROCODE_BYTES
+from ..hardware import require_compilable
 from .constants import Band
 from .machine import Machine, choose_machine, positive, require_one_instance
 from .quantity import Quantity
@@ -117,6 +118,7 @@ def estimate_training(
     from .entry import source_of
 
     machine = choose_machine(instance, price=price)
+    require_compilable(machine.target)
     require_one_instance(machine, "an estimate of training, which takes num_instances,")
     source = source_of(model, {"trust_remote_code": trust_remote_code})
     sizes = trained_sizes(

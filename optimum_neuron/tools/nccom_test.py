@@ -73,11 +73,12 @@ def _run(options: argparse.Namespace, out: Out) -> None:
 
 
 def _times(options: argparse.Namespace) -> dict[str, Any]:
-    from ..hardware import require_core_count
+    from ..hardware import require_compilable, require_core_count
     from ..simulator import WIDE, all_reduce_s, choose_machine
 
     _require_simulated(options)
     machine, num_cores = choose_machine(options.instance), options.nworkers
+    require_compilable(machine.target)
     instance = machine.instance.value
     require_core_count(instance, num_cores)
     rows = []

@@ -28,8 +28,10 @@ from optimum_neuron.simulator import (
     Stack,
     core_rates,
     device_time,
+    divided,
     parse_sdk,
     plan_serving,
+    run_time,
     serving_times,
     stack_at,
 )
@@ -289,22 +291,26 @@ def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
         shapes = {"sequence_length": sequence_length} if sequence_length else {}
         program = capture_model(load_source(folder), batch_size=batch, **shapes).program
     (name,) = program.graphs
-    return work_of_program(program, name, auto_cast="matmul").total
+    return work_of_program(program, name, auto_cast="matmul")
 
 
 def _graph(row: Row) -> Callable[[Constants], float]:
     instance, target, _ = _hardware(row)
     assert row.batch and row.concurrency
-    work = _graph_work(row.model, row.batch, row.sequence_length)
-    # No constants are fitted for NeuronCore-v1; those of NeuronCore-v2 take their place.
-    rates, generation = core_rates(target), max(target.core.generation, 2)
-    in_flight, busy = row.concurrency, min(row.concurrency, instance.num_cores)
+    work, num_stages = _graph_work(row.model, row.batch, row.sequence_length), row.cores or 1
+    if num_stages > 1:
+        work = divided(work, num_stages)
+    rates, generation = core_rates(target), target.core.generation
+    copies = row.copies or min(row.concurrency, instance.num_cores) // num_stages
+    in_flight = row.concurrency / copies
+    busy = min(copies * num_stages, target.chip.num_cores)
 
     def predict(constants: Constants) -> float:
-        device = device_time(work, rates, constants.cores[generation], decoder=False, tiled=True)
-        run_s = device.total_s + work.host_bytes / constants.copy_bytes_per_s
-        latency_ms = run_s * in_flight / busy * 1e3
-        return latency_ms if row.metric == "latency_ms" else row.batch * busy / run_s
+        run = run_time(work, rates, constants.cores[generation], busy_cores=busy)
+        host_s = work.total.host_bytes / constants.copy_bytes_per_s
+        # Benchmarks of one core add the copies to the run, also with several requests in flight.
+        period_s = run.total.total_s + host_s if num_stages == 1 else run.device_period_s(int(in_flight))
+        return period_s * in_flight * 1e3 if row.metric == "latency_ms" else row.batch * copies / period_s
 
     return predict
 

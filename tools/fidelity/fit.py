@@ -34,6 +34,8 @@ class Prior:
     why: str
 
 
+V1 = "v1_"
+"""Beginning of the constants of NeuronCore-v1, which are fitted last: rows of Inf1 change no other constant."""
 PRIORS: Mapping[str, Prior] = {
     "row_overhead_bytes": Prior(328, 0.35, "DMA needs 2 to 4 KiB in one piece (NKI, DMA bandwidth guide)"),
     "tensor_factor": Prior(1.5, 0.3, "published utilization of large products, 60 to 70 %"),
@@ -55,14 +57,22 @@ PRIORS: Mapping[str, Prior] = {
     "nxd_token_ms": Prior(0.3, 0.5, "judgment, after first fits"),
     "nxd_prefill_ms": Prior(0.9, 0.7, "judgment, after first fits"),
     "copy_bytes_per_s": Prior(3.1e9, 0.3, "copies of inputs over PCIe"),
+    "v1_compute_factor": Prior(1.0, 0.5, "cycles of NeuronCore-v1 over those of NeuronCore-v2: none were expected"),
+    "v1_lone_core_share": Prior(0.5, 0.5, "judgment: one of four cores does not fill the memory's rate"),
 }
 """Prior of each constant, before any measurement."""
 
 
 def build(values: Mapping[str, float]) -> Constants:
     """Constants of flat values."""
-    shared = {field.name: values[field.name] for field in dataclasses.fields(CoreConstants)}
-    v2 = CoreConstants(**shared)
+    own = [field.name for field in dataclasses.fields(CoreConstants) if field.name != "lone_core_share"]
+    v2 = CoreConstants(**{name: values[name] for name in own})
+    v1 = dataclasses.replace(
+        v2,
+        tensor_factor=values["v1_compute_factor"] * v2.tensor_factor,
+        graph_vector_factor=values["v1_compute_factor"] * v2.graph_vector_factor,
+        lone_core_share=values["v1_lone_core_share"],
+    )
     v3 = dataclasses.replace(v2, all_reduce_chip_us=values["v3_all_reduce_chip_us"])
     neuronx = HostConstants(
         token_ms=values["neuronx_token_ms"],
@@ -76,7 +86,7 @@ def build(values: Mapping[str, float]) -> Constants:
     return Constants(
         version=0,
         fitted_on="",
-        cores={2: v2, 3: v3, 4: v3},
+        cores={1: v1, 2: v2, 3: v3, 4: v3},
         hosts={"transformers-neuronx": neuronx, "vllm": vllm, "nxd-inference": nxd},
         copy_bytes_per_s=values["copy_bytes_per_s"],
         training_mfu=0.0,
@@ -85,21 +95,34 @@ def build(values: Mapping[str, float]) -> Constants:
 
 
 def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> tuple[dict[str, float], float]:
-    """The constants that explain the cases best, and the loss for each case that is left."""
-    names = tuple(PRIORS)
+    """The constants that explain the cases best, and the loss for each case that is left.
+
+    Those of NeuronCore-v1 follow the others, from the rows of Inf1.
+    """
+    first = {name: prior.value for name, prior in PRIORS.items()} if start is None else dict(start)
+    of_v1 = [case for case in cases if case.row.instance.startswith("inf1")]
+    others = [case for case in cases if case not in of_v1]
+    shared, loss = _fitted(others, first, [name for name in PRIORS if not name.startswith(V1)])
+    if not of_v1:
+        return shared, loss
+    return _fitted(of_v1, shared, [name for name in PRIORS if name.startswith(V1)])[0], loss
+
+
+def _fitted(cases: Sequence[Case], start: Mapping[str, float], names: Sequence[str]) -> tuple[dict[str, float], float]:
+    """Fit some constants and keep the others."""
     prior = np.log([PRIORS[name].value for name in names])
     width = np.array([PRIORS[name].width for name in names])
     published = np.log([case.row.value for case in cases])
     weights = _weights(cases)
 
     def residuals(logs: np.ndarray) -> np.ndarray:
-        constants = build(dict(zip(names, np.exp(logs), strict=True)))
+        constants = build({**start, **dict(zip(names, np.exp(logs), strict=True))})
         predicted = np.log([case.predict(constants) for case in cases])
         return np.concatenate([weights * (predicted - published), PRIOR_WEIGHT * (logs - prior) / width])
 
-    first = prior if start is None else np.log([start[name] for name in names])
-    logs = minimize(residuals, first)
-    return dict(zip(names, np.exp(logs).tolist(), strict=True)), _huber(residuals(logs)) / len(cases)
+    logs = minimize(residuals, np.log([start[name] for name in names]))
+    fitted = dict(zip(names, np.exp(logs).tolist(), strict=True))
+    return {**start, **fitted}, _huber(residuals(logs)) / len(cases)
 
 
 def _weights(cases: Sequence[Case]) -> np.ndarray:

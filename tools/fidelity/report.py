@@ -38,8 +38,12 @@ FEW = {
     "cnn.throughput_per_s": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
     "diffusion.latency_ms": (0.75, 1.45, "two U-Nets, left out of the fit"),
     "diffusion.throughput_per_s": (0.7, 1.35, "two U-Nets, left out of the fit"),
-    "inf1.latency_ms": (0.55, 1.4, "one encoder on NeuronCore-v1, left out of the fit"),
-    "inf1.throughput_per_s": (0.65, 1.75, "one encoder on NeuronCore-v1, left out of the fit"),
+    "inf1.latency_ms": (0.75, 1.6, "three encoders of one kind on NeuronCore-v1"),
+    "inf1.throughput_per_s": (0.6, 1.3, "three encoders of one kind on NeuronCore-v1"),
+    "inf1-cnn.latency_ms": (0.9, 3.0, "one convolutional network on NeuronCore-v1, left out of the fit"),
+    "inf1-cnn.throughput_per_s": (0.3, 1.1, "one convolutional network on NeuronCore-v1, left out of the fit"),
+    "inf1-pipeline.latency_ms": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
+    "inf1-pipeline.throughput_per_s": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
 """Classes with too few rows or families for quantiles: an interval by judgment, with its reason."""
@@ -77,7 +81,8 @@ class Scored:
         """Class of the estimate, as intervals are kept."""
         row = self.case.row
         if row.instance.startswith("inf1"):
-            return f"inf1.{row.metric}"
+            kind = "-pipeline" if (row.cores or 1) > 1 else "-cnn" if row.category == "cnn" else ""
+            return f"inf1{kind}.{row.metric}"
         if row.category == "decoder" and row.instance.startswith("trn2"):
             return f"trn2.{row.metric}"
         return f"{row.category}.{row.metric}"
@@ -86,7 +91,8 @@ class Scored:
 def is_fitted(case: Case) -> bool:
     """Whether constants are fitted on a case."""
     row = case.row
-    few = row.category in ("mixture", "hybrid", "diffusion") or row.instance.startswith("inf1")
+    few = row.category in ("mixture", "hybrid", "diffusion")
+    few |= row.instance.startswith("inf1") and (row.category == "cnn" or (row.cores or 1) > 1)
     few |= row.metric == "ttft_ms" and row.instance.startswith("trn2")
     return row.metric in FITTED and not few
 

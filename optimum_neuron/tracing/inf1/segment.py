@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.balance import stage_of_each
 from .graph import Operation, Value
 from .parts import Part
 from .run import Environment, run
@@ -104,16 +105,10 @@ def divide(operations: Sequence[Operation], example: Environment, num_stages: in
     """Divide operations into stages of about equal work; fewer where there are fewer operations that compute."""
     groups = _units(operations)
     work = [sum(work_of(operation, example) for operation in group) for group in groups]
-    count, total, done = min(num_stages, len(groups)), sum(work) or 1, 0
-    stages: list[list[Operation]] = [[]]
-    for index, (group, amount) in enumerate(zip(groups, work, strict=True)):
-        remaining_stages, remaining_groups = count - len(stages), len(groups) - index
-        middle = done + amount / 2
-        is_full = middle >= total * len(stages) / count or remaining_groups == remaining_stages
-        if stages[-1] and remaining_stages and is_full:
-            stages.append([])
-        stages[-1] += group
-        done += amount
+    stage_of_group = stage_of_each(work, num_stages)
+    stages: list[list[Operation]] = [[] for _ in range(1 + max(stage_of_group))]
+    for group, stage in zip(groups, stage_of_group, strict=True):
+        stages[stage] += group
     return stages
 
 

@@ -28,7 +28,7 @@ from ...errors import (
     UnsupportedDtypeError,
     UnsupportedOperatorError,
 )
-from ...hardware import TARGETS, resolve_instance
+from ...hardware import TARGETS, require_pipeline_cores, resolve_instance
 from ..compile import Flags, compile_entries, work_folder
 from ..entry import make_entry
 from ..placement import dynamic_batch
@@ -216,11 +216,7 @@ def _require_instance(num_cores: int) -> None:
         message = f"{instance.name}, the simulated instance, cannot run a model compiled for {TARGET}."
         hint = "Set OPTIMUM_NEURON_INSTANCE=inf1.xlarge, or trace it for this instance with torch_neuronx.trace."
         raise ConfigError(message, hint=hint, target=TARGET, instance=instance.name)
-    if num_cores > instance.num_cores:
-        message = f"--neuroncore-pipeline-cores {num_cores}: {instance.name} has {instance.num_cores} cores."
-        larger = [i.name for i in TARGETS[TARGET].instances if i.num_cores >= num_cores]
-        hint = f"Pass at most {instance.num_cores}{f', or simulate {larger[0]}' if larger else ''}."
-        raise ConfigError(message, hint=hint, num_cores=num_cores, instance=instance.name)
+    require_pipeline_cores(instance, num_cores, option="--neuroncore-pipeline-cores")
 
 
 def _compiled(

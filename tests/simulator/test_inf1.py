@@ -1,0 +1,101 @@
+"""Estimates for Inf1 against published times; NeuronCore Pipeline, memory of a chip, and models that are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, LlamaConfig
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.hardware import pipeline_cores_of
+from optimum_neuron.simulator import compare, estimate, estimate_training
+from tests.raising import raises
+
+BERT = BertConfig(architectures=["BertForSequenceClassification"])
+"""BERT base."""
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return estimate(BERT, instance="inf1.xlarge", sequence_length=128, batch_size=6)
+
+
+def test_bert_is_near_the_published_throughput(bert):
+    # Neuron docs, Inf1 inference performance (SDK 2.20): 1180.7 sequences each second in batches of 6.
+    assert bert.kind == "encoder" and bert.num_copies.value == 4
+    assert bert.throughput_per_s.low <= 1180.7 <= bert.throughput_per_s.high
+    assert bert.throughput_per_s.value == pytest.approx(1180.7, rel=0.25)
+
+
+def test_a_core_alone_reads_at_a_higher_rate():
+    layer, x = nn.Linear(4096, 4096), (torch.zeros(1, 4096),)
+    alone, all_four = (
+        estimate(layer, instance="inf1.xlarge", example_inputs=x, data_parallel_size=count) for count in (1, 4)
+    )
+    assert alone.latency_ms.value < all_four.latency_ms.value
+    assert alone.latency_ms.limited_by == "dma"
+
+
+def test_pipeline_raises_throughput_and_says_why_weights_fit():
+    options = {"instance": "inf1.6xlarge", "sequence_length": 128, "data_parallel_size": 1}
+    one, four = (estimate(BERT, pipeline_parallel_size=count, **options) for count in (1, 4))
+    busy = estimate(BERT, pipeline_parallel_size=16, batches_in_flight=12, **options)
+    assert [each.num_cores.value for each in (one, four, busy)] == [1, 4, 16]
+    # Neuron docs (SDK 2.15): 1988.8 sequences each second over 16 cores, 12 requests in flight, 6.0 ms.
+    assert busy.throughput_per_s.low <= 1988.8 <= busy.throughput_per_s.high
+    assert busy.latency_ms.low <= 6.0 <= busy.latency_ms.high
+    assert four.latency_ms.value < one.latency_ms.value < 2 * busy.latency_ms.value
+    assert "do not fit" in four.notes[0] and "16 cores" in four.notes[0]
+    assert "unequal" in busy.notes[0] and busy.hbm_bytes_per_core.value < one.hbm_bytes_per_core.value
+
+
+def test_weights_that_fit_their_cores_are_not_read():
+    layers = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048))
+    report = estimate(layers, instance="inf1.xlarge", pipeline_parallel_size=2, example_inputs=(torch.zeros(1, 2048),))
+    assert "all stay" in report.notes[0] and report.hbm_bytes_per_step.value == 0
+
+
+def test_documented_number_of_cores():
+    assert [pipeline_cores_of(count) for count in (1, 25_000_000, 110_000_000)] == [4, 4, 24]
+
+
+def test_replicas_share_the_memory_of_their_chip():
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.empty(800_000_000, device="meta"))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table * x
+
+    report = estimate(Wide(), instance="inf1.6xlarge", example_inputs=(torch.zeros(1),))
+    assert report.available_bytes == 8 * 2**30 and report.num_copies.value == 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "details"),
+    [
+        ({"instance": "inf1.xlarge", "pipeline_parallel_size": 5}, {"num_cores": 5, "instance": "inf1.xlarge"}),
+        ({"instance": "inf2.xlarge", "pipeline_parallel_size": 2}, {"num_cores": 2, "instance": "inf2.xlarge"}),
+        ({"instance": "inf1.xlarge", "pipeline_parallel_size": 0}, {"option": "pipeline_parallel_size", "value": 0}),
+    ],
+)
+def test_pipelines_that_cannot_be_are_one_error(options, details):
+    with raises(ConfigError, **details):
+        estimate(nn.Linear(8, 8), example_inputs=(torch.zeros(1, 8),), **options)
+
+
+def test_decoders_and_training_are_refused():
+    decoder = LlamaConfig(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=64)
+    with raises(ConfigError, target="inf1"):
+        estimate(decoder, instance="inf1.xlarge", sequence_length=64)
+    with raises(ConfigError, target="inf1"):
+        estimate_training(decoder, instance="inf1.24xlarge")
+
+
+def test_sizes_of_inf1_are_compared_by_name():
+    bert = BertConfig(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=64)
+    bert.architectures = ["BertForSequenceClassification"]
+    ranked = compare(bert, instance="inf1", sequence_length=16, optimize="cost").ranked
+    assert {one.instance.value for one in ranked} == {"inf1.xlarge", "inf1.2xlarge", "inf1.6xlarge", "inf1.24xlarge"}
