@@ -64,6 +64,11 @@ class _Absent(type):
         raise ModelError(message, name=cls.__name__, module=cls.__module__)
 
 
+def absent(module: str, name: str, alternative: str) -> type:
+    """Return a class that stands for a missing feature: it can be imported, and its use is an error."""
+    return _Absent(name, (), {"__module__": module, "__doc__": str(alternative)})
+
+
 class _Finder:
     """Makes the modules of tables; a module with a file is left to that file."""
 
@@ -135,15 +140,11 @@ def _contents(module: str, names: Names) -> dict[str, Any]:
     if ON_IMPORT in rows:
         _found(rows[ON_IMPORT], module)()
         rows = {name: target for name, target in rows.items() if name != ON_IMPORT}
-    absent = {
-        name: _Absent(name, (), {"__module__": module, "__doc__": str(target)})
-        for name, target in rows.items()
-        if isinstance(target, Missing)
-    }
+    absences = {name: absent(module, name, target) for name, target in rows.items() if isinstance(target, Missing)}
 
     def __getattr__(name: str) -> Any:
-        if name in absent:
-            return absent[name]
+        if name in absences:
+            return absences[name]
         if name in rows:
             return _found(rows[name], f"{module}.{name}")
         if f"{module}.{name}" in names:

@@ -16,6 +16,7 @@ from .data_parallel import DataParallel as DataParallel
 from .entry import make_entry as make_entry
 from .kernels import attention_isa_kernel as attention_isa_kernel, nki_jit as nki_jit
 from .of_model import inputs_of as inputs_of, outputs_of as outputs_of, script_of as script_of
+from .operators import Argmax as Argmax, Softmax as Softmax, TopK as TopK
 from .partition import PartitionerConfig as PartitionerConfig
 from .placement import (
     async_load as async_load,
@@ -25,7 +26,11 @@ from .placement import (
     set_neuron_cores as set_neuron_cores,
     wait_for_host_code as wait_for_host_code,
 )
-from .platform import get_platform_target as get_platform_target
+from .platform import (
+    NAMES_RELEASE as NAMES_RELEASE,
+    SUPPORTED_TYPES as SUPPORTED_TYPES,
+    get_platform_target as get_platform_target,
+)
 from .profiler import profile as profile
 from .testing import (
     assert_close as assert_close,

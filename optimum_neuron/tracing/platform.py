@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from ..hardware import resolve_target
 
+NAMES_RELEASE = "2.9.0"
+"""Release of torch-neuronx whose names these are."""
+SUPPORTED_TYPES = ("trn1", "inf2", "trn2", "trn3")
+"""What `get_platform_target` can return."""
+
 
 def get_platform_target() -> str:
     """Name of the simulated platform: "inf2", "trn1", "trn2" or "trn3".

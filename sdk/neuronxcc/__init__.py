@@ -3,7 +3,7 @@
 It refuses to be imported where the vendor's `neuronx-cc` is installed, because both own this file.
 """
 
-from optimum_neuron.base.doors import Names, open_doors
+from optimum_neuron.base.doors import Missing, Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("neuronx-cc", __name__)
@@ -11,6 +11,7 @@ refuse_beside("neuronx-cc", __name__)
 _OLDER = "optimum_neuron.nki.legacy"
 _MODULES = ("compiler", "isa", "language", "typing")
 _ATTENTION = {"attention_isa_kernel": "optimum_neuron.tracing:attention_isa_kernel"}
+_KERNEL = Missing("Call torch.nn.functional.scaled_dot_product_attention.")
 
 
 def _older(module: str, *names: str) -> dict[str, str]:
@@ -29,8 +30,14 @@ NAMES: Names = {
     "neuronxcc.nki.language.constants": _older(".language", "tile_size"),
     "neuronxcc.nki._private_kernels": {},
     "neuronxcc.nki._private_kernels.attention": _ATTENTION,
-    "neuronxcc.nki.kernels": {},
-    "neuronxcc.nki.kernels.attention": _ATTENTION,
+    "neuronxcc.nki._private_kernels.collectives": {
+        "CollectivesConfig": "optimum_neuron.neuronx_distributed:CollectivesConfig"
+    },
+    "neuronxcc.nki.compiler.backends": {},
+    "neuronxcc.nki.compiler.backends.neuron": {},
+    "neuronxcc.nki.compiler.backends.neuron.dimensions": {"VNC": f"{_OLDER}:nc"},
+    "neuronxcc.nki.kernels": {name: _KERNEL for name in ("flash_attn_bwd", "flash_fwd")},
+    "neuronxcc.nki.kernels.attention": {**_ATTENTION, "FlashConfig": _KERNEL},
     # The older place of the grid of cores.
     "neuronxcc.starfish": {},
     "neuronxcc.starfish.penguin": {},

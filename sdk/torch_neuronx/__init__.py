@@ -1,8 +1,9 @@
 """`torch_neuronx`, the vendor's name for traced models, as a front door to `optimum_neuron.tracing`.
 
-Importing it registers the operators that a saved model needs, so that `torch.jit.load` works afterwards; everything
-else is looked up on first use. Its other modules have no files. It refuses to be imported if the vendor's
-`torch-neuronx` is installed, because both own this file and the last one installed has overwritten the other.
+Importing it registers the operators that a saved model needs, so that `torch.jit.load` works afterwards, and classes
+that libraries name in annotations; everything else is looked up on first use. Its other modules have no files. It
+refuses to be imported if the vendor's `torch-neuronx` is installed, because both own this file and the last one
+installed has overwritten the other.
 
     import torch_neuronx
     model = torch.jit.load("bert.pt")
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import importlib
 
-from optimum_neuron.base.doors import Names, open_doors
+from optimum_neuron.base.doors import Missing, Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("torch-neuronx", __name__)
 importlib.import_module("optimum_neuron.tracing.ops")
+importlib.import_module("optimum_neuron.tracing.script_classes")
 
 
 def _tracing(*names: str) -> dict[str, str]:
@@ -26,7 +28,14 @@ def _tracing(*names: str) -> dict[str, str]:
 _PLACEMENT = _tracing("multicore_context", "neuron_cores_context", "set_multicore", "set_neuron_cores")
 _KERNELS = {name: f"optimum_neuron.nki:{name}" for name in ("nki_op", "wrap_nki")}
 _COMPARISONS = _tracing("assert_close", "neuron_allclose")
-_MODULES = ("contexts", "experimental", "nki_hop", "profiling", "testing", "utils", "xla_impl")
+_MODULES = ("contexts", "experimental", "nki_hop", "profiling", "proto", "pyhlo", "testing", "utils", "xla_impl")
+_PROGRAMS = "Programs are NEFF files of this compiler: trace with `torch_neuronx.trace`."
+
+
+def _missing(*names: str) -> dict[str, str]:
+    """Names that libraries import, and use only where they build programs of HLO."""
+    return {name: Missing(_PROGRAMS) for name in names}
+
 
 NAMES: Names = {
     "torch_neuronx": {
@@ -37,19 +46,41 @@ NAMES: Names = {
         **_tracing("trace"),
         **{name: f"torch:neuron.{name}" for name in ("Stream", "stream", "synchronize")},
         **{name: f"torch_neuronx.{name}:" for name in _MODULES},
+        "__version__": "optimum_neuron.tracing:NAMES_RELEASE",
         "nki": "nki:",
     },
     "torch_neuronx.contexts": _tracing("disable_nrt_load", "multicore_context", "neuron_cores_context"),
     "torch_neuronx.experimental": {**_PLACEMENT, "profiler": "torch_neuronx.experimental.profiler:"},
     "torch_neuronx.experimental.profiler": _tracing("profile"),
+    "torch_neuronx.experimental.profiler.v2_x": {},
+    "torch_neuronx.experimental.profiler.v2_x.custom_op_name": _missing("hlo_debug"),
     "torch_neuronx.nki_hop": _KERNELS,
     "torch_neuronx.profiling": _tracing("NeuronConfig", "NeuronProfiler", "ProfileMode"),
     "torch_neuronx.testing": {**_COMPARISONS, "validation": "torch_neuronx.testing.validation:"},
     "torch_neuronx.testing.validation": {**_COMPARISONS, **_tracing("custom_allclose")},
+    "torch_neuronx.proto": {},
+    "torch_neuronx.proto.metaneff_pb2": _missing("MetaNeff", "MetaTensor"),
+    "torch_neuronx.pyhlo": {},
+    "torch_neuronx.pyhlo.hlo_pb2": _missing(
+        *("HloComputationProto", "HloInputOutputAliasProto", "HloInstructionProto", "HloModuleProto", "Kind")
+    ),
+    "torch_neuronx.pyhlo.xla_data_pb2": _missing("ShapeProto"),
     "torch_neuronx.utils": _tracing("get_platform_target"),
-    "torch_neuronx.xla_impl": {name: f"torch_neuronx.xla_impl.{name}:" for name in ("data_parallel", "ops")},
+    "torch_neuronx.utils.utils": _tracing("SUPPORTED_TYPES", "get_platform_target"),
+    "torch_neuronx.xla_impl": {
+        name: f"torch_neuronx.xla_impl.{name}:" for name in ("data_parallel", "ops", "structure", "trace")
+    },
+    "torch_neuronx.xla_impl.base": {"xla_call": Missing("Write the operator in torch, or as an NKI kernel.")},
+    "torch_neuronx.xla_impl.bucket_trace": {"create_bucket_model": Missing("Use `bucket_model_trace`.")},
     "torch_neuronx.xla_impl.data_parallel": _tracing("DataParallel"),
-    "torch_neuronx.xla_impl.ops": _tracing("nki_jit"),
+    "torch_neuronx.xla_impl.ops": _tracing("Argmax", "Softmax", "TopK", "nki_jit"),
+    "torch_neuronx.xla_impl.structure": _missing("Flattener", "Packer"),
+    "torch_neuronx.xla_impl.torchscript": _tracing("replace_weights"),
+    "torch_neuronx.xla_impl.trace": _missing(
+        *("HloArtifacts", "NeffArtifacts", "XLA_DTYPE_TO_METANEFF_DTYPE", "create_neuron_model", "generate_hlo"),
+        *("generate_neff", "get_hlo_computation_by_id", "get_hlo_root_instruction", "get_torch_dtype"),
+        *("hlo_entry_computation", "hlo_compile", "setup_compiler_dirs"),
+    ),
 }
 
 __getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -239,4 +239,6 @@ NAMES: Names = {
         ),
     },
     "torch_xla.version": _here("__version__"),
+    # Libraries for XLA import it from transformers 4; where transformers has the file, that file is used.
+    "transformers.utils.fx": {"HFTracer": "optimum_neuron.neuronx_distributed:HFTracer"},
 }

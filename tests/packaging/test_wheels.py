@@ -16,7 +16,14 @@ PARTS = {
     "optimum_neuron_sim_sdk": (
         "sdk/",
         (
-            *("neuronxcc/", "nki/", "optimum/commands/neuron/", "optimum/exporters/", "optimum/neuron/"),
+            *(
+                "libneuronxla/",
+                "neuronxcc/",
+                "nki/",
+                "optimum/commands/neuron/",
+                "optimum/exporters/",
+                "optimum/neuron/",
+            ),
             *("torch_neuron/", "torch_neuronx/", "transformers_neuronx/"),
         ),
     ),
@@ -55,7 +62,7 @@ def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
 names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc", "nki"]
-names += ["torch_neuron", "transformers_neuronx"]
+names += ["libneuronxla", "torch_neuron", "transformers_neuronx"]
 modules = {name: importlib.import_module(name) for name in names}
 print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()}))
 """

@@ -9,14 +9,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from optimum_neuron import tracing
+from optimum_neuron.errors import ModelError
 from tests.tree import ROOT
 
 NAMES = [
-    "BucketModelConfig", "DataParallel", "PartitionerConfig", "Stream", "analyze", "async_load",
+    "BucketModelConfig", "DataParallel", "PartitionerConfig", "Stream", "__version__", "analyze", "async_load",
     "bucket_model_trace", "contexts", "dynamic_batch", "experimental", "lazy_load", "move_trace_to_device",
-    "multicore_context", "neuron_cores_context", "nki", "nki_hop", "nki_op", "profiling", "replace_weights",
+    "multicore_context", "neuron_cores_context", "nki", "nki_hop", "nki_op", "profiling", "proto", "pyhlo",
+    "replace_weights",
     "set_multicore", "set_neuron_cores", "stream", "synchronize", "testing", "trace", "utils", "wrap_nki", "xla_impl",
 ]  # fmt: skip
 
@@ -29,9 +32,11 @@ SUBMODULES = {
     "testing": ["assert_close", "neuron_allclose", "validation"],
     "testing.validation": ["assert_close", "custom_allclose", "neuron_allclose"],
     "utils": ["get_platform_target"],
-    "xla_impl": ["data_parallel", "ops"],
+    "utils.utils": ["SUPPORTED_TYPES", "get_platform_target"],
+    "xla_impl": ["data_parallel", "ops", "structure", "trace"],
     "xla_impl.data_parallel": ["DataParallel"],
-    "xla_impl.ops": ["nki_jit"],
+    "xla_impl.ops": ["Argmax", "Softmax", "TopK", "nki_jit"],
+    "xla_impl.torchscript": ["replace_weights"],
 }
 
 
@@ -69,8 +74,6 @@ def test_unknown_name_suggests_the_nearest(package):
 
 
 def test_device_names_are_attributes_of_torch_and_report_what_is_missing(package, monkeypatch):
-    import torch
-
     monkeypatch.delattr(torch, "neuron", raising=False)
     with pytest.raises(AttributeError, match="torch_neuronx.synchronize is torch:neuron.synchronize"):
         package.synchronize  # noqa: B018
@@ -92,3 +95,20 @@ torch.jit.save(torch_neuronx.trace(torch.nn.ReLU(), torch.rand(3), compiler_args
         result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[0.0, 0.0, 2.0]"
+
+
+def test_operators_of_sampling_are_those_of_torch(package):
+    ops = importlib.import_module("torch_neuronx.xla_impl.ops")
+    x = torch.tensor([[1.0, 3.0, 2.0]])
+    assert ops.Argmax.apply(x, 1, True).tolist() == [[1]]
+    assert [part.tolist() for part in ops.TopK.apply(x, 2, dim=1)] == [[[3.0, 2.0]], [[1, 2]]]
+    assert torch.equal(ops.Softmax.apply(x, 1), torch.softmax(x, 1))
+
+
+def test_names_of_hlo_can_be_imported_and_their_use_is_an_error(package):
+    """neuronx_distributed names them in annotations, also classes of the vendor's runtime."""
+    hlo = importlib.import_module("torch_neuronx.pyhlo.hlo_pb2")
+    for name in (hlo.HloModuleProto, torch.classes.neuron.SPMDModel):
+        with pytest.raises(ModelError) as error:
+            name()
+        assert error.value.details["name"] == name.__name__

@@ -34,6 +34,7 @@ def test_importing_is_light(modules):
         ("torch-neuron", "torch_neuron"),
         ("torch-neuronx", "torch_neuronx"),
         ("neuronx-cc", "neuronxcc"),
+        ("libneuronxla", "libneuronxla"),
         ("nki", "nki"),
         ("transformers-neuronx", "transformers_neuronx"),
     ],
