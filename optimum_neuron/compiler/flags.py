@@ -11,6 +11,7 @@ Compiler CLI Reference Guide.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import shlex
 import warnings
@@ -50,7 +51,12 @@ SWITCHES = (
     "--enable-fast-loading-neuron-binaries",
     "--disable-dge",
 )
-ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+ALIASES = {
+    "-O": "--optlevel",
+    "-lnc": "--logical-nc-config",
+    "--lnc": "--logical-nc-config",
+    "--compile_workdir": "--temp-dir",
+}
 
 _INEFFECTIVE: Mapping[str, str] = {
     "--model-type": "fusions are found in the graph, whatever it is called",
@@ -67,7 +73,14 @@ _INEFFECTIVE: Mapping[str, str] = {
 }
 """Accepted flags that change nothing here, and why."""
 
-_INTERNAL = ("--internal-", "--tensorizer-options", "--hlo2tensorizer-options", "--experimental-", "--dump")
+_INTERNAL = (
+    "--internal-",
+    "--pipeline",
+    "--tensorizer-options",
+    "--hlo2tensorizer-options",
+    "--experimental-",
+    "--dump",
+)
 """Beginnings of flags for stages inside the real compiler; a value stands behind "="."""
 _INTERNAL_REASON = "it is for a stage inside the real compiler"
 
@@ -162,8 +175,9 @@ def _values(words: Sequence[str], option: str) -> dict[str, str]:
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
     """Flags with their values ("" for switches), or with a problem in the third place."""
-    rest = iter(words)
-    for word in rest:
+    rest = collections.deque(words)
+    while rest:
+        word = rest.popleft()
         name, equals, value = word.partition("=")
         if word[:2] == "-O" and not equals and len(word) > 2:
             name, value, equals = "-O", word[2:], "="
@@ -171,13 +185,15 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         if flag in SWITCHES:
             yield flag, "", f"{name} takes no value" if equals else None
         elif flag in VALUES:
-            value = value if equals else next(rest, "")
+            value = value if equals else (rest.popleft() if rest else "")
             yield flag, value, _value_problem(name, value, VALUES[flag])
         elif name.startswith(_INTERNAL):
+            while name == "--pipeline" and rest and not rest[0].startswith("-"):
+                rest.popleft()  # stages stand behind it as words
             yield name, value, None
         else:
-            if name in OF_NEURON_CC and not equals:
-                next(rest, "")
+            if name in OF_NEURON_CC and not equals and rest:
+                rest.popleft()
             yield name, "", _unknown(name, word)
 
 

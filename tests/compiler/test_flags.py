@@ -65,7 +65,7 @@ def test_every_flag_is_accepted_with_a_value():
     values |= {"--optlevel": "2", "-O": "2", "-lnc": "1", "--lnc": "1", "--logical-nc-config": "1"}
     values |= {"--framework": "XLA", "--model-type": "generic", "--distribution-strategy": "llm-training"}
     values |= {"--implicit-integer-downcast": "none", "--verbose": "debug", "--logfile": "a.txt"}
-    values |= {"--temp-dir": "b", "--output": "b.neff"}
+    values |= {"--temp-dir": "b", "--compile_workdir": "b", "--output": "b.neff", "--hbm-scratchpad-page-size": "1"}
     for flag in KNOWN_FLAGS:
         assert parse_flags([flag, values[flag]] if flag in values else [flag])
 
@@ -84,6 +84,13 @@ def test_flags_of_inner_stages_have_no_effect_and_are_named():
         "--internal-max-instruction-limit",
         "--verbose",
     ]
+
+
+def test_stages_behind_pipeline_are_its_words_and_the_workdir_is_the_temp_dir():
+    # As the matmul tutorial of the NKI samples sets NEURON_CC_FLAGS.
+    flags = parse_flags("--pipeline compile SaveTemps --target trn3 --internal-x='a,b' --compile_workdir /work")
+    assert (flags.target, flags.temp_dir) == ("trn3", "/work")
+    assert [text.split()[0] for text in flags.ineffective] == ["--pipeline", "--internal-x"]
 
 
 def test_only_explicit_flags_become_options():

@@ -10,6 +10,7 @@ import torch
 
 from optimum_neuron.errors import KernelError
 from optimum_neuron.nki import isa as nisa, jit, language as nl
+from tests.raising import raises
 
 
 def quantize_and_multiply(left, right, dtype):
@@ -37,6 +38,36 @@ def test_matmul_of_quantized_tiles(dtype, tolerance, partitions):
     values = [t.float().reshape(partitions, -1, 4).transpose(1, 2).reshape(partitions * 4, -1) for t in (left, right)]
     reference = values[0].T @ values[1]
     assert (result - reference).norm() / reference.norm() < tolerance
+
+
+@pytest.mark.parametrize("start", [4, 12])
+def test_scales_of_several_tensors_share_a_tile(start):
+    """Both scales are in one tile, those of the moving one from another partition of each 32 on: the same product."""
+
+    def body(left, right):
+        width = right.shape[1] // 4
+        scales = nl.ndarray((128, width), nl.uint8)
+        places = scales[:, : left.shape[1] // 4], scales[start:, :]
+        packed = [nl.ndarray((128, source.shape[1] // 4), nl.float8_e4m3fn_x4) for source in (left, right)]
+        for tile, source, scale in zip(packed, (left, right), places, strict=True):
+            nisa.quantize_mx(tile, nl.load(source), scale)
+        result = nl.ndarray((packed[0].shape[1], width), nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(result, *packed, *places)
+        out = nl.ndarray(result.shape, nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, nl.copy(result))
+        return out
+
+    left, right = (torch.randn(128, 4 * n, generator=torch.Generator().manual_seed(n)).bfloat16() for n in (8, 12))
+    assert torch.equal(jit(body)(left, right), jit(quantize_and_multiply)(left, right, "float8_e4m3fn_x4"))
+
+
+def test_scales_start_at_four_places_of_a_quadrant():
+    def body(x):
+        scales = nl.ndarray((128, 8), nl.uint8)
+        nisa.quantize_mx(nl.ndarray((32, 8), nl.float8_e4m3fn_x4), nl.load(x), scales[5:40])
+
+    with raises(KernelError, rule="start_partition", operand="dst_scale", start=5):
+        jit(body)(torch.ones(32, 32).bfloat16())
 
 
 def test_scale_is_that_of_the_largest_value_of_a_block():

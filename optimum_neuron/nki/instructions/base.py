@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeVar
 from ...errors import KernelError
 from ..core import Core, Record, current, refuse
 from ..memory import Buffer
+from ..microscaling import QUADRANT
 from ..operators import as_operator
 from ..published_costs import InstructionCost
 from ..tensor import NkiTensor
@@ -57,6 +58,8 @@ class Instruction:
     ENGINES: ClassVar[tuple[Engine, ...]] = ()
     """Engines that have it, the default first."""
     OPCODE: ClassVar[str] = ""
+    STARTS: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """Operands that may start at other partitions than tiles do: at which ones of each 32."""
     MIN_GENERATION: ClassVar[int] = 2
     CONVERT: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     COST: ClassVar[InstructionCost]
@@ -257,7 +260,7 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     _check_rank(opcode, name, tile)
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
-        _check_start(opcode, name, tile)
+        _check_start(opcode, name, tile, instruction.STARTS.get(name, ()))
         _check_step(opcode, name, tile)
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
         _check_bank(opcode, name, tile, core)
@@ -283,13 +286,16 @@ def starts_where_engines_reach(tile: NkiTensor) -> bool:
     return tile.buffer.is_hbm or start % MAX_PARTITIONS in legal
 
 
-def _check_start(opcode: str, name: str, tile: NkiTensor) -> None:
-    if not starts_where_engines_reach(tile):
-        (start, legal), count = _start(tile), tile.num_partitions
-        message = f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot."
-        hint = f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "
-        hint += "64, fewer at a multiple of 32."
-        refuse(message, hint=hint, rule="start_partition", operand=name, start=start, partitions=count)
+def _check_start(opcode: str, name: str, tile: NkiTensor, in_quadrant: tuple[int, ...]) -> None:
+    (start, legal), count = _start(tile), tile.num_partitions
+    if tile.buffer.is_hbm or start % MAX_PARTITIONS in legal or start % QUADRANT in in_quadrant:
+        return
+    message = f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot."
+    hint = f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "
+    hint += "64, fewer at a multiple of 32."
+    if in_quadrant:
+        hint = f"Start it at {', '.join(map(str, in_quadrant))} of each {QUADRANT} partitions."
+    refuse(message, hint=hint, rule="start_partition", operand=name, start=start, partitions=count)
 
 
 def _check_step(opcode: str, name: str, tile: NkiTensor) -> None:

@@ -7,13 +7,13 @@ import torch
 from .. import cost
 from ..core import Core, refuse
 from ..dtypes import bits_of
+from ..microscaling import QUADRANT
 from ..published_costs import ASSUMED, ISA
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, SBUF, Engine, Instruction, instruction
 from .search import GROUP
 
-QUADRANT = 32
 """Partitions that a shuffle moves data between."""
 KEEP = 255
 """Element of a shuffle's mask that leaves a partition as it is."""

@@ -14,6 +14,8 @@ from .matmul import add_to
 
 _FP8 = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4"})
 _PACKED = _FP8 | {"float4_e2m1fn_x4"}
+_SCALE_STARTS = (0, 4, 8, 12)
+"""Partitions of each 32 where scales may start: Neuron docs, NKI, MXFP matmul, "Packed scales"."""
 
 
 def _check_scales(opcode: str, name: str, scale: NkiTensor, packed: NkiTensor) -> None:
@@ -40,6 +42,7 @@ class QuantizeMx(Instruction):
     READS = ("src",)
     WRITES = ("dst", "dst_scale")
     MEMORIES = {"dst": SBUF, "src": SBUF, "dst_scale": SBUF}
+    STARTS = {"dst_scale": _SCALE_STARTS}
     ENGINES = (Engine.vector,)
     MIN_GENERATION = 4
 
@@ -82,6 +85,7 @@ class NcMatmulMx(Instruction):
     CONVERT = {"tile_position": tuple, "tile_size": tuple}
     READS = ("stationary", "moving", "stationary_scale", "moving_scale")
     MEMORIES = {"dst": PSUM, **dict.fromkeys(READS, SBUF)}
+    STARTS = {"stationary_scale": _SCALE_STARTS, "moving_scale": _SCALE_STARTS}
     ENGINES = (Engine.tensor,)
     MIN_GENERATION = 4
 
