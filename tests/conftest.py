@@ -58,11 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
     sampling.settle(config)
     developers, run = env.home().absolute(), Path(tempfile.mkdtemp(prefix="optimum-neuron-tests-"))
     config.option.developers_home, config.option.run_folder = str(developers), str(run)
+    results = config.cache.mkdir("compiled") if hasattr(config, "cache") else run / "results"
     os.environ.update(
         OPTIMUM_NEURON_HOME=str(run / "home"),
         TORCHINDUCTOR_CACHE_DIR=str(run / "inductor"),
         HF_HOME=str(run / "huggingface"),
-        PATH=compiled_once.install(run / "compilers"),
+        PATH=compiled_once.install(run / "compilers", results),
     )
     warm.prepare(run)
 

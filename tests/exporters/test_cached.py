@@ -16,6 +16,7 @@ from optimum_neuron.exporters.request import label_of
 from optimum_neuron.sources import load_source
 from tests.tiny import save_tiny
 
+pytestmark = pytest.mark.usefixtures("compiled_before")
 SIZES = {"batch_size": 1, "sequence_length": 16, "optlevel": "1"}
 
 

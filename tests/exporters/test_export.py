@@ -21,6 +21,7 @@ from tests.raising import raises
 from tests.runtime.conftest import Worker
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, SMALL, save_tiny, tiny_config
 
+pytestmark = pytest.mark.usefixtures("compiled_before")
 IDS = torch.randint(3, NUM_BYTE_TOKENS, (2, 9), generator=torch.Generator().manual_seed(2))
 
 

@@ -20,6 +20,8 @@ from tests import warm
 from tests.neffs import small_disk
 from tests.raising import raises
 
+pytestmark = pytest.mark.usefixtures("compiled_before")
+
 
 @pytest.fixture
 def copy(export_folder, tmp_path) -> Path:

@@ -20,6 +20,8 @@ from tests.encoders import save_tiny_encoder, tiny_encoder_config, tiny_shapes
 from tests.raising import raises
 from tests.tiny import SHAPES, tiny_config
 
+pytestmark = pytest.mark.usefixtures("compiled_before")
+
 
 @pytest.fixture
 def source(checkpoint):
