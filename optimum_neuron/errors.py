@@ -3,6 +3,7 @@
     NeuronError
     +-- ConfigError (ValueError)            an option is unknown, contradictory or out of range
     |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
+    |   +-- AssertedConfigError (AssertionError)  NxD Inference asserts what the option breaks
     |   +-- NotExportedError (FileNotFoundError)  a checkpoint was passed where only an export can be loaded
     |   +-- UnsupportedAttributeError (AttributeError)  a compiled model has no such method
     +-- ModelError (ValueError)             the folder, architecture or task cannot be used
@@ -13,6 +14,7 @@
     |   +-- NothingCompiledError (RuntimeError)  the CPU would have to run all of them
     +-- ShapeError (ValueError)             an input does not fit the compiled shapes
     +-- ValidationError (ValueError)        a compiled model drifts from the original
+    |   +-- LogitMatchingError (AssertionError)  logits or tokens differ from the expected ones
     +-- ArtifactError (ValueError)          a NEFF or exported folder is broken, foreign or unsafe
     |   +-- TargetMismatchError             compiled for another NeuronCore generation
     |   +-- FormatVersionError              written by a newer format
@@ -40,6 +42,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "ArtifactError",
+    "AssertedConfigError",
     "CacheError",
     "CaptureError",
     "CollectiveError",
@@ -48,6 +51,7 @@ __all__ = [
     "DeviceMemoryError",
     "FormatVersionError",
     "KernelError",
+    "LogitMatchingError",
     "LoweringError",
     "ModelError",
     "NeuronError",
@@ -108,6 +112,10 @@ class UnsupportedDtypeError(ConfigError):
     """The target has no arithmetic for the dtype that was asked for."""
 
 
+class AssertedConfigError(ConfigError, AssertionError):
+    """An option breaks what NxD Inference asserts, and scripts for it catch."""
+
+
 class NotExportedError(ConfigError, FileNotFoundError):
     """A checkpoint was passed where only an exported model can be loaded: its compiled file does not exist."""
 
@@ -146,6 +154,10 @@ class ShapeError(NeuronError, ValueError):
 
 class ValidationError(NeuronError, ValueError):
     """The compiled model differs from the original by more than the tolerance."""
+
+
+class LogitMatchingError(ValidationError, AssertionError):
+    """Logits or tokens of a compiled model differ from the expected ones; NxD Inference asserts that they do not."""
 
 
 class ArtifactError(NeuronError, ValueError):

@@ -19,7 +19,7 @@ ORDER = (
     ("optimum_neuron",),
     ("tools",),
     ("cli",),
-    ("demo", "neuronx_distributed", "serving", "trainer", "transformers_neuronx"),
+    ("demo", "neuronx_distributed", "neuronx_distributed_inference", "serving", "trainer", "transformers_neuronx"),
     ("xla",),
     ("device", "distributed", "pipelines", "tracing"),
     ("modeling", "profiling"),

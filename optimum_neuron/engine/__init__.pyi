@@ -24,7 +24,7 @@ from .paged import (
     pools_of as pools_of,
 )
 from .rows import run_rows as run_rows
-from .sequences import Sequences as Sequences
+from .sequences import Group as Group, Sequences as Sequences
 from .signature import (
     ADAPTER_INDEX as ADAPTER_INDEX,
     BATCH_AXES as BATCH_AXES,
@@ -40,4 +40,4 @@ from .signature import (
     StateSignature as StateSignature,
     is_of_layer as is_of_layer,
 )
-from .steps import Steps as Steps
+from .steps import Results as Results, Steps as Steps

@@ -163,6 +163,14 @@ class Sequences:
         self._places = [place for place in places if place is not None]
         self._adapters = [self._adapters[index] for index in indices]
 
+    def adopt(self, index: int, other: Sequences, source: int) -> None:
+        """Let sequence `index` continue from the state of sequence `source` of another cache of the same program."""
+        place, original = self._places[index], other._places[source]
+        for tensor, content in zip(self._sets[place.state_set], other._sets[original.state_set], strict=True):
+            tensor[place.row] = content[original.row]
+        self._adapters[index] = other._adapters[source]
+        self._not_finite += other._not_finite
+
     def note_sources(self, numbers: Sequence[int]) -> None:
         """Note which sequences read the same source: their shared states are equal once they are filled."""
         self._source_of = dict(zip(self._places, numbers, strict=True))

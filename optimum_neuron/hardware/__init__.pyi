@@ -15,6 +15,7 @@ from .core_pipeline import (
 )
 from .cores import CORES as CORES
 from .dtypes import KNOWN_DTYPES as KNOWN_DTYPES, canonical_dtype as canonical_dtype
+from .fitting import instance_for_cores as instance_for_cores
 from .instances import INSTANCES as INSTANCES
 from .resolve import (
     DEFAULT_TARGET as DEFAULT_TARGET,

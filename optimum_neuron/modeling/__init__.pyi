@@ -2,6 +2,7 @@ from . import stock_pipelines as stock_pipelines
 from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns
+from .degrees import require_heads as require_heads
 from .eagle import EagleDraft as EagleDraft
 from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
 from .facts import load_preprocessor as load_preprocessor
@@ -12,6 +13,7 @@ from .multimodal import NeuronModelForMultimodalLM as NeuronModelForMultimodalLM
 from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
 from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer
 from .seq2seq import NeuronModelForSeq2SeqLM as NeuronModelForSeq2SeqLM
+from .slots import SequenceSlots as SequenceSlots
 from .speculation import Draft as Draft, Speculation as Speculation
 from .speech import (
     NeuronModelForSpeechSeq2Seq as NeuronModelForSpeechSeq2Seq,

@@ -45,20 +45,6 @@ def check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:
             )
 
 
-def check_heads(tp_degree: Any, config: PretrainedConfig) -> None:
-    """Check that every core has an attention head."""
-    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", None)
-    if isinstance(tp_degree, int) and num_heads is not None and tp_degree > num_heads:
-        raise ConfigError(
-            f"tp_degree={tp_degree} is more than the {num_heads} attention heads of this {config.model_type} model: "
-            "some cores would have none.",
-            hint=f"Pass at most {num_heads}.",
-            option="tp_degree",
-            value=tp_degree,
-            num_heads=num_heads,
-        )
-
-
 def with_positions(config: PretrainedConfig, n_positions: int | Sequence[int]) -> PretrainedConfig:
     """Return the configuration with a limit of so many positions, where rotary embeddings have none of their own."""
     length = n_positions if isinstance(n_positions, int) else max(n_positions)

@@ -20,11 +20,11 @@ import torch
 from transformers import PretrainedConfig
 
 from ..errors import ArtifactError, ConfigError, ModelError
-from ..modeling import NeuronModelForCausalLM
+from ..modeling import NeuronModelForCausalLM, require_heads
 from ..options.option import check_known
 from ..sources import load_source
 from .checkpoint import has_safetensors, read_module
-from .checks import check_heads, check_unroll, length_of, position, with_positions
+from .checks import check_unroll, length_of, position, with_positions
 from .config import GenerationConfig, NeuronConfig
 from .options import export_options
 from .positions import Positions
@@ -50,7 +50,7 @@ class NeuronModelBase:
                 model_type=config.model_type,
             )
         check_unroll(values, config)
-        check_heads(values["tp_degree"], config)
+        require_heads(config, values["tp_degree"], option="tp_degree")
         self.checkpoint = checkpoint
         self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
         self.n_positions, self.batch_size = length_of(values, config, "n_positions" in options), values["batch_size"]

@@ -11,10 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base import env
-from ..base.core import Choice
 from ..errors import ConfigError, invalid_choice
-from ..hardware import TARGETS, fitting_instances, legal_core_counts, resolve_instance
+from ..hardware import instance_for_cores
 from .config import KVCacheQuantizationConfig, NeuronConfig, QuantizationConfig
 
 logger = logging.getLogger(__name__)
@@ -22,8 +20,6 @@ logger = logging.getLogger(__name__)
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """Values of `amp`."""
 _KV_DTYPES = {"s8": "int8", "f8e4m3fn": "fp8"}
-_FAMILIES = ("inf2", "trn1", "trn2")
-"""Families that `transformers_neuronx` runs on."""
 
 WITHOUT_EFFECT = (
     *("attention_layout", "collectives_layout", "cache_layout", "group_query_attention"),
@@ -93,7 +89,7 @@ def export_options(
     if weights and not weights.startswith("u8"):
         raise invalid_choice("amp", amp, tuple(DTYPES))
     quant = neuron_config.quant or (QuantizationConfig() if weights else None)
-    instance = choose_instance(tp_degree)
+    instance = instance_for_cores(tp_degree, option="tp_degree")
     logger.info("instance_type: %s", instance)
     return {
         **{name: value for name, value in options.items() if value is not False},
@@ -119,33 +115,6 @@ def context_sizes(estimate: int | Sequence[int], length: int) -> tuple[int, ...]
             n_positions=length,
         )
     return sizes
-
-
-def choose_instance(tp_degree: int) -> Choice[str]:
-    """Choose the instance for so many cores: the one that the environment names, or the smallest that has them."""
-    if not isinstance(tp_degree, int) or isinstance(tp_degree, bool) or tp_degree < 1:
-        raise ConfigError(
-            f"tp_degree={tp_degree!r} is not a number of cores.",
-            hint="Pass a whole number, at least 1.",
-            option="tp_degree",
-            value=tp_degree,
-        )
-    named = resolve_instance()
-    if env.instance_type() is not None or tp_degree in legal_core_counts(named.value).counts:
-        return Choice(value=named.value.name, reason=named.reason)
-    for family in _FAMILIES:
-        for spec, _ in fitting_instances(TARGETS[family].instances, lambda count: count == tp_degree):
-            reason = f"the smallest instance on which {tp_degree} cores can work together"
-            return Choice(value=spec.name, reason=reason)
-    instances = [spec for family in _FAMILIES for spec in TARGETS[family].instances]
-    counts = sorted({count for spec in instances for count in legal_core_counts(spec).counts})
-    raise ConfigError(
-        f"tp_degree={tp_degree} is not possible on any instance of {', '.join(_FAMILIES)}.",
-        hint=f"Use one of {', '.join(map(str, counts))}.",
-        option="tp_degree",
-        value=tp_degree,
-        legal=counts,
-    )
 
 
 def _weights(quant: QuantizationConfig | None) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ PARTS = {
         (
             *(
                 "libneuronxla/",
+                "neuronx_distributed_inference/",
                 "neuronxcc/",
                 "nki/",
                 "optimum/commands/neuron/",
@@ -62,7 +63,7 @@ def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
 names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc", "nki"]
-names += ["libneuronxla", "torch_neuron", "transformers_neuronx"]
+names += ["libneuronxla", "neuronx_distributed_inference", "torch_neuron", "transformers_neuronx"]
 modules = {name: importlib.import_module(name) for name in names}
 print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()}))
 """

@@ -37,6 +37,7 @@ def test_importing_is_light(modules):
         ("libneuronxla", "libneuronxla"),
         ("nki", "nki"),
         ("transformers-neuronx", "transformers_neuronx"),
+        ("neuronx-distributed-inference", "neuronx_distributed_inference"),
     ],
 )
 def test_sdk_refuses_next_to_vendor_distribution(distribution, package, tmp_path, monkeypatch):

@@ -1,0 +1,135 @@
+"""`generate` of transformers over a loaded model, with parameters of sampling for each row.
+
+generation_model = HuggingFaceGenerationAdapter(model)
+generation_model.generate(input_ids, attention_mask=mask, max_length=64, sampling_params=params)
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, PreTrainedModel
+
+from ..errors import ConfigError
+from .application import NeuronBaseForCausalLM, check_params
+from .config import NeuronConfig
+from .inputs import fitting
+from .parts import OnDeviceSamplingConfig
+from .sampling import Sampler, prepare_sampling_params
+
+_SETTINGS = {"top_k": 50, "top_p": 1.0, "temperature": 1.0}
+"""Settings of sampling, with the defaults of transformers."""
+
+
+class _Drawn(LogitsProcessor):
+    """Leaves only the tokens that a sampler has drawn."""
+
+    def __init__(self, sampler: Sampler, params_R3: torch.Tensor) -> None:
+        self._sampler, self._params_R3 = sampler, params_R3
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return scores of which one in each row is finite."""
+        params_R3 = self._params_R3
+        if len(scores) % len(params_R3) == 0:  # several sequences of each prompt
+            params_R3 = params_R3.repeat_interleave(len(scores) // len(params_R3), 0)
+        tokens_R = self._sampler(scores, params_R3)
+        return torch.full_like(scores, -torch.inf).scatter(1, tokens_R[:, None], 0.0)
+
+
+class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
+    """A loaded model, as transformers calls it.
+
+    Args:
+        model: a model whose `load` was called.
+    """
+
+    main_input_name = "input_ids"
+    _supports_sdpa = _supports_flash_attn = True
+
+    def __init__(self, model: NeuronBaseForCausalLM) -> None:
+        super().__init__(model.compiled.config)
+        self.generation_config = model.compiled.generation_config
+        self.neuron_model, self.neuron_config = model, model.neuron_config
+        self.on_device_sampling = model.on_device_sampling
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs belong."""
+        return torch.device("cpu")
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Call the model; see `NeuronBaseForCausalLM.forward`."""
+        return self.neuron_model(*args, **options)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        input_ids: torch.Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        sampling_params: torch.Tensor | None = None,
+        adapter_ids: Any = None,
+        assistant_model: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Generate as transformers does.
+
+        Args:
+            input_ids: prompts [batch, columns], with padding on either side.
+            generation_config: settings; None: the checkpoint's.
+            sampling_params: parameters [batch, 3] of each row; None: those of the settings.
+            adapter_ids: LoRA adapter of each row.
+            assistant_model: a draft: a model, or an adapter of one.
+            **options: settings and inputs of transformers' `generate`.
+
+        Raises:
+            ShapeError: a prompt is longer than `max_context_length`, or there are parameters for other rows.
+        """
+        ids = options.pop("inputs", None) if input_ids is None else input_ids
+        mask = options.pop("attention_mask", None)
+        ids, mask = fitting(self.neuron_config, ids, torch.ones_like(ids) if mask is None else mask)
+        settings = copy.deepcopy(self.generation_config if generation_config is None else generation_config)
+        options = settings.update(**options)
+        if (sampler := self._sampler(settings, sampling_params)) is not None:
+            options["logits_processor"] = [*(options.get("logits_processor") or []), *sampler]
+            settings.update(do_sample=False, **dict.fromkeys(_SETTINGS))
+        if (draft := self._draft(assistant_model)) is not None:
+            options["assistant_model"] = draft
+        if adapter_ids is not None:
+            options["adapter_names"] = list(adapter_ids) if isinstance(adapter_ids, (list, tuple)) else [adapter_ids]
+        self.neuron_model.reset()
+        return self.neuron_model.compiled.generate(ids, attention_mask=mask, generation_config=settings, **options)
+
+    def _sampler(self, settings: GenerationConfig, given: torch.Tensor | None) -> list[LogitsProcessor] | None:
+        """Return what picks tokens in place of the settings; None if they do."""
+        config = self.neuron_config.on_device_sampling_config
+        if given is None and config is None:
+            return None
+        if config is None:
+            config = OnDeviceSamplingConfig(do_sample=bool(settings.do_sample))
+        sampler = Sampler(NeuronConfig(on_device_sampling_config=config))
+        if given is not None:
+            check_params(given, config, len(given))
+        if sampler.is_greedy:
+            return []
+        if given is None:
+            values = {name: getattr(settings, name) for name in _SETTINGS}
+            named = {name: _SETTINGS[name] if value is None else value for name, value in values.items()}
+            given = prepare_sampling_params(1, **named)
+            check_params(given, config, 1)
+        return [_Drawn(sampler, given)]
+
+    def _draft(self, assistant: Any) -> Any:
+        """Return what proposes tokens."""
+        if assistant is None:
+            return self.neuron_model.assistant
+        model = getattr(assistant, "neuron_model", assistant)
+        draft = model.compiled if isinstance(model, NeuronBaseForCausalLM) else model
+        if not self.neuron_config.speculation_length:
+            raise ConfigError(
+                "The model was compiled without speculation_length.",
+                hint="Pass NeuronConfig(speculation_length=5, ...) to the target, or remove assistant_model.",
+                option="speculation_length",
+            )
+        return draft

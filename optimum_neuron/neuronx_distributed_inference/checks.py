@@ -1,0 +1,103 @@
+"""Checks of keywords of NxD Inference that contradict each other, before a checkpoint is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import AssertedConfigError, ConfigError
+
+
+def check(config: Any) -> None:
+    """Check a complete `NeuronConfig`."""
+    for error in (*_sizes(config), *_degrees(config), *_features(config)):
+        raise error
+
+
+def _sizes(config: Any) -> Iterator[ConfigError]:
+    if config.cast_type not in ("config", "as-declared"):
+        hint = 'Pass "config" or "as-declared".'
+        yield ConfigError(f"cast_type={config.cast_type!r} is unknown.", hint=hint, option="cast_type")
+    if config.attention_dtype not in (None, config.torch_dtype) and config.cast_type != "as-declared":
+        yield AssertedConfigError(
+            f"attention_dtype={config.attention_dtype} differs from torch_dtype={config.torch_dtype}.",
+            hint='Pass cast_type="as-declared".',
+            option="attention_dtype",
+        )
+    limits = {"max_context_length": config.max_length}
+    values = {"max_context_length": config.max_context_length}
+    for name, limit in (("context_encoding_buckets", "max_context_length"), ("token_generation_buckets", "max_length")):
+        if buckets := getattr(config, name):
+            values[name], limits[name] = max(_lengths(buckets)), getattr(config, limit)
+    for name, value in values.items():
+        if value > limits[name]:
+            yield AssertedConfigError(
+                f"{name}={value} is more than {limits[name]}, the tokens that there is room for.",
+                hint=f"Pass at most {limits[name]}, or a larger seq_len.",
+                option=name,
+                value=value,
+                limit=limits[name],
+            )
+    batches = config.token_generation_batches
+    if batches and max(batches) > config.tkg_batch_size:
+        message = f"token_generation_batches={batches} is more than tkg_batch_size={config.tkg_batch_size}."
+        yield AssertedConfigError(message, hint="Pass smaller batches.", option="token_generation_batches")
+
+
+def _lengths(buckets: list[Any]) -> list[int]:
+    return [bucket[-1] if isinstance(bucket, (list, tuple)) else bucket for bucket in buckets]
+
+
+def _degrees(config: Any) -> Iterator[ConfigError]:
+    def wrong(message: str, option: str) -> ConfigError:
+        return ConfigError(message, hint="Change one of them.", option=option, value=getattr(config, option))
+
+    tp, cp, dp = config.tp_degree, config.cp_degree, config.attention_dp_degree
+    for name in ("tp_degree", "cp_degree", "attention_dp_degree", "pp_degree", "ep_degree", "batch_size"):
+        value = getattr(config, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            yield ConfigError(
+                f"{name}={value!r} is not a number of at least 1.", hint="Pass one.", option=name, value=value
+            )
+            return
+    if tp % cp:
+        yield wrong(f"tp_degree={tp} is no multiple of cp_degree={cp}.", "cp_degree")
+    if tp % dp:
+        yield wrong(f"tp_degree={tp} is no multiple of attention_dp_degree={dp}.", "attention_dp_degree")
+    if config.tkg_batch_size % dp:
+        message = f"tkg_batch_size={config.tkg_batch_size} is no multiple of attention_dp_degree={dp}."
+        yield wrong(message, "attention_dp_degree")
+    if cp > 1 and dp > 1 and cp % dp:
+        yield wrong(f"cp_degree={cp} is no multiple of attention_dp_degree={dp}.", "attention_dp_degree")
+    if dp > 1 and not config.is_continuous_batching:
+        yield wrong(f"attention_dp_degree={dp} needs is_continuous_batching=True.", "attention_dp_degree")
+    if config.mlp_cp_degree > 1 and not config.sequence_parallel_enabled:
+        yield wrong(f"mlp_cp_degree={config.mlp_cp_degree} needs sequence_parallel_enabled=True.", "mlp_cp_degree")
+    if config.strided_context_parallel_kernel_enabled and cp == 1:
+        yield wrong(f"cp_degree={cp}: strided_context_parallel_kernel_enabled needs more.", "cp_degree")
+
+
+_BESIDE_BATCHES = (
+    *("speculation_length", "enable_fused_speculation", "enable_eagle_speculation", "is_medusa", "enable_token_tree"),
+    *("is_chunked_prefill", "is_prefix_caching", "is_block_kv_layout"),
+)
+"""Options that `token_generation_batches` does not go with."""
+
+
+def _features(config: Any) -> Iterator[ConfigError]:
+    if config.quantized and config.quantized_checkpoints_path is None:
+        message = "quantized=True needs quantized_checkpoints_path."
+        yield AssertedConfigError(message, hint="Pass a folder.", option="quantized_checkpoints_path")
+    if config.is_medusa and config.async_mode:
+        message = "is_medusa=True does not go with async_mode=True."
+        yield ConfigError(message, hint="Remove async_mode.", options=["is_medusa", "async_mode"])
+    if config.is_chunked_prefill and not config.is_block_kv_layout:
+        message = "chunked_prefill_config needs is_block_kv_layout=True."
+        yield AssertedConfigError(message, hint="Pass both.", option="is_block_kv_layout")
+    if config.tensor_capture_config is not None and config.on_device_sampling_config is None:
+        message = "tensor_capture_config needs on_device_sampling_config."
+        yield ConfigError(message, hint="Pass OnDeviceSamplingConfig().", option="on_device_sampling_config")
+    others = [name for name in _BESIDE_BATCHES if getattr(config, name)]
+    if config.token_generation_batches is not None and others:
+        message = f"token_generation_batches does not go with {', '.join(others)}."
+        yield ConfigError(message, hint=f"Remove {others[0]}, or the batches.", options=others)

@@ -1,0 +1,101 @@
+"""`neuronx_distributed_inference`, the vendor's library for language models, as a front door to
+`optimum_neuron.neuronx_distributed_inference`.
+
+    from neuronx_distributed_inference.models.config import NeuronConfig
+    from neuronx_distributed_inference.models.llama.modeling_llama import LlamaInferenceConfig, NeuronLlamaForCausalLM
+"""
+
+from optimum_neuron.base.doors import Missing, Names, open_doors
+from optimum_neuron.base.vendor import refuse_beside
+from optimum_neuron.neuronx_distributed_inference.family_table import FAMILIES
+
+refuse_beside("neuronx-distributed-inference", __name__)
+
+_OURS = "optimum_neuron.neuronx_distributed_inference"
+_BASE = "neuronx_distributed_inference"
+
+
+def _ours(module: str, *names: str) -> dict[str, str]:
+    return {name: f"{_OURS}{module}:{name}" for name in names}
+
+
+_AUTHORS = Missing("Write the model for transformers: NeuronModelForCausalLM compiles it.")
+_IMAGES = Missing("Use NeuronModelForImageTextToText of optimum_neuron.")
+_CONFIG = {
+    **_ours("", "ChunkedPrefillConfig", "FusedSpecNeuronConfig", "HybridShardingConfig", "InferenceConfig"),
+    **_ours("", "LoraServingConfig", "MoENeuronConfig", "MultimodalVisionNeuronConfig", "NeuronConfig"),
+    **_ours("", "OnDeviceSamplingConfig", "RouterConfig", "TensorCaptureConfig", "to_dict", "to_torch_dtype"),
+    **_ours("", "LONG_CONTEXT_SCRATCHPAD_PAGE_SIZE", "get_platform_lnc"),
+    **_ours(".inference_config", "CONFIG_FILE"),
+    "TensorReplacementConfig": Missing("Compare logits with utils.accuracy."),
+}
+_APPLICATION = {
+    "NeuronApplicationBase": f"{_OURS}:NeuronBaseForCausalLM",
+    **_ours("", "is_compiled"),
+}
+
+
+def _family(name: str) -> dict[str, str]:
+    prefix = FAMILIES[name].name
+    return _ours(".families", f"Neuron{prefix}ForCausalLM", f"{prefix}InferenceConfig")
+
+
+NAMES: Names = {
+    _BASE: {"__version__": "optimum_neuron.version:__version__"},
+    f"{_BASE}.inference_demo": {
+        **_ours(".demo", "create_neuron_config", "main", "parse_args", "run_accuracy_check", "run_generation"),
+        **_ours(".demo", "run_inference"),
+        **_ours(".demo_arguments", "CheckAccuracyMode"),
+    },
+    f"{_BASE}.models": {},
+    f"{_BASE}.models.application_base": _APPLICATION,
+    f"{_BASE}.models.config": _CONFIG,
+    f"{_BASE}.models.model_base": {**_ours("", "NeuronBaseForCausalLM"), "NeuronBaseModel": _AUTHORS},
+    f"{_BASE}.models.mllama": {},
+    f"{_BASE}.models.mllama.modeling_mllama": {
+        "MllamaInferenceConfig": f"{_OURS}:ImageToTextInferenceConfig",
+        **_ours("", "MultimodalVisionNeuronConfig"),
+        "NeuronMllamaForCausalLM": _IMAGES,
+    },
+    **{f"{_BASE}.models.{name}": {} for name in FAMILIES},
+    **{f"{_BASE}.models.{name}.modeling_{name}": _family(name) for name in FAMILIES},
+    f"{_BASE}.modules": {},
+    f"{_BASE}.modules.autobucketing": _ours(
+        ".autobucketing",
+        *("generate_2d_buckets_for_prefix_caching", "generate_2d_buckets_for_prefix_caching_from_config"),
+        *("generate_buckets", "generate_buckets_for_chunked_prefill_cte", "generate_buckets_for_cte"),
+        *("generate_buckets_for_fused_spec", "generate_buckets_for_speculation", "generate_buckets_for_tkg"),
+        "generate_buckets_on_chunk_size",
+    ),
+    f"{_BASE}.modules.generation": {},
+    f"{_BASE}.modules.generation.sampling": _ours(
+        ".sampling",
+        *("Sampler", "create_sampler", "infer_sampling_params", "prepare_sampling_params", "validate_sampling_params"),
+    ),
+    f"{_BASE}.modules.lora_serving": _ours("", "LoraServingConfig"),
+    f"{_BASE}.utils": {},
+    f"{_BASE}.utils.accuracy": {
+        **_ours(
+            ".accuracy",
+            *("check_accuracy", "check_accuracy_logits", "check_accuracy_logits_v2", "generate_expected_logits"),
+            *("get_generate_outputs", "prepare_inputs_from_prompt", "shift_inputs_by_offset"),
+        ),
+        "LogitMatchingValidationError": "optimum_neuron.errors:LogitMatchingError",
+        "check_accuracy_embeddings": Missing("Use torch.testing.assert_close."),
+        "generate_with_chunked_prefill": Missing("Use NeuronModelForCausalLM(continuous_batching=True)."),
+    },
+    f"{_BASE}.utils.benchmark": _ours(
+        ".benchmark",
+        *("BENCHMARK_REPORT_PATH", "Benchmark", "LatencyCollector", "benchmark_sampling", "generate_report"),
+    ),
+    f"{_BASE}.utils.constants": {
+        **_ours(".accuracy", "TEST_PROMPT"),
+        **_ours(".benchmark", "BENCHMARK_REPORT_PATH"),
+    },
+    f"{_BASE}.utils.exceptions": {"LogitMatchingValidationError": "optimum_neuron.errors:LogitMatchingError"},
+    f"{_BASE}.utils.hf_adapter": _ours("", "HuggingFaceGenerationAdapter", "load_pretrained_config"),
+    f"{_BASE}.utils.random": _ours(".seeds", "set_random_seed"),
+    f"{_BASE}.utils.testing": _ours(".testing", "build_function", "build_module", "validate_accuracy"),
+}
+
+__getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

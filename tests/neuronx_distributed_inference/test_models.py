@@ -1,0 +1,279 @@
+"""The classes of NxD Inference against transformers: tokens, sequences that begin and end, accuracy, the command."""
+
+import logging
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from optimum_neuron.errors import (
+    ArtifactError,
+    AssertedConfigError,
+    ConfigError,
+    LogitMatchingError,
+    ModelError,
+    NotExportedError,
+    ShapeError,
+)
+from optimum_neuron.neuronx_distributed_inference import (
+    FusedSpecNeuronConfig,
+    HuggingFaceGenerationAdapter,
+    NeuronConfig,
+    OnDeviceSamplingConfig,
+    accuracy,
+    benchmark,
+    demo,
+    load_pretrained_config,
+)
+from optimum_neuron.neuronx_distributed_inference.families import (
+    LlamaInferenceConfig,
+    NeuronLlamaForCausalLM,
+    NeuronQwen2ForCausalLM,
+)
+from optimum_neuron.neuronx_distributed_inference.sampling import prepare_sampling_params
+from tests import tiny
+from tests.raising import raises
+
+OPTIONS = {"batch_size": 2, "seq_len": 48, "max_context_length": 16, "torch_dtype": torch.float32}
+SAMPLING = OnDeviceSamplingConfig(dynamic=True, deterministic=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiles():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEURON_CC_FLAGS", "-O1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llama")
+    tiny.save_tokenizer(folder)
+    return tiny.save_tiny(folder, "llama", num_hidden_layers=2, vocab_size=tiny.NUM_BYTE_TOKENS)
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint):
+    return AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+
+
+def config_of(checkpoint, **options):
+    neuron_config = NeuronConfig(**{**OPTIONS, **options})
+    return LlamaInferenceConfig(neuron_config, load_config=load_pretrained_config(checkpoint))
+
+
+@pytest.fixture(scope="module")
+def compiled(checkpoint, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compiled")
+    config = config_of(checkpoint, on_device_sampling_config=SAMPLING, output_logits=True)
+    NeuronLlamaForCausalLM(checkpoint, config).compile(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(compiled):
+    model = NeuronLlamaForCausalLM(compiled)
+    model.load(compiled)
+    yield model
+    model.close()
+
+
+def prompts(num_rows, num_columns, seed=0):
+    return torch.randint(
+        3, tiny.NUM_BYTE_TOKENS, (num_rows, num_columns), generator=torch.Generator().manual_seed(seed)
+    )
+
+
+def answer(reference, ids, num_new):
+    """Greedy tokens of transformers for one prompt."""
+    mask = torch.ones_like(ids[None])
+    return reference.generate(
+        ids[None], attention_mask=mask, do_sample=False, max_new_tokens=num_new, eos_token_id=-1, pad_token_id=0
+    )[0, len(ids) :].tolist()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_greedy_tokens_are_those_of_transformers(model, reference, side):
+    ids, mask = prompts(2, 9), torch.ones(2, 9, dtype=torch.long)
+    padding = slice(0, 4) if side == "left" else slice(5, 9)
+    ids[1, padding], mask[1, padding] = 0, 0
+    tokens = HuggingFaceGenerationAdapter(model).generate(
+        ids, attention_mask=mask, max_length=30, eos_token_id=-1, pad_token_id=0,
+        sampling_params=prepare_sampling_params(2),
+    )  # fmt: skip
+    for row in range(2):
+        assert tokens[row, 9:].tolist() == answer(reference, ids[row][mask[row].bool()], 21)
+
+
+def test_rows_have_sampling_parameters_of_their_own(model, reference):
+    ids = prompts(2, 9)
+    greedy = answer(reference, ids[0], 12)
+    params = prepare_sampling_params(2, top_k=[1, 9], temperature=[1.0, 3.0])
+    options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "eos_token_id": -1, "pad_token_id": 0}
+    adapter = HuggingFaceGenerationAdapter(model)
+    tokens = adapter.generate(ids, sampling_params=params, **options)[:, 9:]
+    assert tokens[0].tolist() == greedy
+    # `deterministic` takes the token at half of the cumulated probability of the 9 likeliest.
+    with torch.no_grad():
+        logits, likeliest = reference(ids[1:]).logits[0, -1].topk(9)
+    place = int(((logits / 3.0).softmax(-1).cumsum(-1) < 0.5).sum())
+    assert tokens[1, 0] == likeliest[place] and place > 0
+
+
+def test_sequences_begin_and_end_one_by_one(model, reference):
+    model.reset()
+    first, second = prompts(1, 7)[0], prompts(1, 5, seed=1)[0]
+    expected = {0: answer(reference, first, 6), 1: answer(reference, second, 4)}
+    made = {0: [model(first[None]).tokens.item()], 1: []}
+
+    def step(*rows):
+        starts = {0: len(first), 1: len(second)}
+        ids = torch.tensor([[made[row][-1]] for row in rows])
+        positions = torch.tensor([[starts[row] + len(made[row]) - 1] for row in rows])
+        output = model(ids, position_ids=positions, seq_ids=torch.tensor(rows))
+        assert torch.equal(output.logits[:, -1].argmax(-1), output.tokens)
+        for row, token in zip(rows, output.tokens.tolist(), strict=True):
+            made[row].append(token)
+
+    step(0)
+    padded = torch.cat([second, torch.zeros(3, dtype=torch.long)])[None]
+    positions = torch.tensor([[0, 1, 2, 3, 4, 1, 1, 1]])  # as NxD Inference numbers padding
+    made[1].append(model(padded, position_ids=positions, seq_ids=torch.tensor([1])).tokens.item())
+    step(0, 1)
+    step(1, 0)
+    step(0)
+    step(1)
+    step(0)
+    assert made == expected
+    model.reset()
+    assert not model.kv_cache_populated
+
+
+def test_accuracy_and_its_report(model, reference, capsys):
+    ids = prompts(2, 8)
+    expected = accuracy.generate_expected_logits(model, ids, torch.ones_like(ids), num_tokens=6)
+    with torch.no_grad():
+        torch.testing.assert_close(expected[0], reference(ids).logits[:, -1], atol=1e-4, rtol=1e-4)
+    steps = accuracy.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
+    assert len(steps) == 6 and max(step.errors[None] for step in steps) < 1e-4
+    expected[3, 1] += torch.linspace(0, 1, expected.shape[-1])
+    with raises(LogitMatchingError, divergence_index=3):
+        accuracy.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
+    assert "Logits of 6 steps" in capsys.readouterr().out
+
+
+def test_benchmark_keeps_the_clocks_apart(model, tmp_path):
+    report = benchmark.benchmark_sampling(model, num_runs=2, benchmark_report_path=tmp_path / "report.json")
+    names = {"e2e_model", "context_encoding_model", "token_generation_model", "simulated_device"}
+    assert set(report) == names and (tmp_path / "report.json").is_file()
+    host = report["token_generation_model"]
+    assert 0 < host["latency_ms_p50"] <= host["latency_ms_p99"] <= host["latency_ms_p100"]
+    assert report["simulated_device"]["instance"] == "inf2.xlarge" and report["simulated_device"]["tpot_ms"] > 0
+    with raises(ConfigError, option="target"):
+        benchmark.benchmark_sampling(model, target="prompt")
+
+
+def test_the_command_checks_and_generates(checkpoint, compiled, reference, monkeypatch, capsys):
+    words = ["--model-type", "llama", "--task-type", "causal-lm", "run", "--model-path", checkpoint]
+    words += ["--compiled-model-path", compiled, "--skip-compile", "--prompt", "a tale", "--prompt", "another"]
+    words += ["--batch-size", 2, "--seq-len", 48, "--max-context-length", 16, "--torch-dtype", "float32"]
+    words += ["--on-device-sampling", "--dynamic", "--output-logits", "--num-tokens-to-check", 5, "--top-k", 1]
+    for mode in ("token-matching", "logit-matching"):
+        monkeypatch.setattr(sys, "argv", ["inference_demo", *map(str, words), "--check-accuracy-mode", mode])
+        assert demo.main() == 0
+    shown = capsys.readouterr().out
+    assert "The 5 tokens of 2 rows are the expected ones." in shown and "Output 1: another" in shown
+    wrong = ["inference_demo", *map(str, words), "--tp-degree", "64"]
+    monkeypatch.setattr(sys, "argv", wrong)
+    assert demo.main() == 1 and "tp_degree=64" in capsys.readouterr().err
+
+
+def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
+    small = tiny.save_tiny(tmp_path / "draft", "llama", num_hidden_layers=1, vocab_size=tiny.NUM_BYTE_TOKENS, seed=1)
+    options = {"batch_size": 1, "speculation_length": 3, "enable_fused_speculation": True}
+    config = config_of(checkpoint, **options)
+    config.fused_spec_config = FusedSpecNeuronConfig(
+        None, config_of(small, batch_size=1), str(small), NeuronLlamaForCausalLM
+    )
+    model = NeuronLlamaForCausalLM(checkpoint, config)
+    model.compile(tmp_path / "both")
+    model.load(tmp_path / "both")
+    ids = prompts(1, 6)
+    tokens = HuggingFaceGenerationAdapter(model).generate(
+        ids, max_new_tokens=10, do_sample=False, eos_token_id=-1, pad_token_id=0
+    )
+    assert tokens[0, 6:].tolist() == answer(reference, ids[0], 10)
+    assert model.compiled.last_speculation.num_candidates > 0
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"tp_degree": 3}, {"option": "tp_degree"}),
+        ({"tp_degree": 8}, {"option": "tp_degree", "num_heads": 4}),
+        ({"seq_len": 4096}, {"option": "sequence_length"}),
+        ({"is_prefix_caching": True}, {"option": "is_prefix_caching"}),
+        ({"quantized": True, "quantized_checkpoints_path": "q", "quantization_dtype": "int3"}, {"value": "int3"}),
+        ({"target": "trn9"}, {"value": "trn9"}),
+        ({"enable_fused_speculation": True}, {"option": "fused_spec_config"}),
+        ({"torch_dtype": torch.float8_e4m3fn}, {"value": "float8_e4m3fn"}),
+    ],
+    ids=["3 cores", "8 cores for 4 heads", "long", "prefixes", "quantization", "target", "draft", "dtype"],
+)
+def test_wrong_options_are_refused_before_a_compile(checkpoint, tmp_path, wrong, error, monkeypatch):
+    monkeypatch.setattr("optimum_neuron.modeling.loading.prepare", None)
+    with raises(ConfigError, **error):
+        NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, **wrong)).compile(tmp_path)
+
+
+def test_wrong_uses_are_refused(checkpoint, compiled, model, tmp_path):
+    with raises(ModelError, model_type="llama"):
+        NeuronQwen2ForCausalLM(checkpoint, config_of(checkpoint)).compile(tmp_path)
+    with raises(NotExportedError, folder=str(tmp_path)):
+        NeuronLlamaForCausalLM(tmp_path)
+    with raises(NotExportedError, folder=str(tmp_path)):
+        NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint)).load(tmp_path)
+    with raises(ConfigError, folder=str(compiled / "compiled")):
+        NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, batch_size=3)).load(compiled)
+    other = config_of(checkpoint, on_device_sampling_config=SAMPLING, output_logits=True)
+    other.num_hidden_layers = 3
+    with raises(ArtifactError, folder=str(compiled)):
+        NeuronLlamaForCausalLM(checkpoint, other).load(compiled)
+    with raises(ConfigError, model="NeuronLlamaForCausalLM"):
+        HuggingFaceGenerationAdapter(NeuronLlamaForCausalLM(compiled))
+    model.reset()
+    with raises(ShapeError, max_context_length=16):
+        model(prompts(2, 17))
+    with raises(ShapeError, max_context_length=16):
+        HuggingFaceGenerationAdapter(model).generate(prompts(2, 17))
+    with raises(ShapeError, num_params=1):
+        model(prompts(2, 5), sampling_params=prepare_sampling_params(1))
+    with raises(ShapeError, shape=[2, 2]):
+        HuggingFaceGenerationAdapter(model).generate(prompts(2, 5), sampling_params=torch.ones(2, 2))
+    with raises(ConfigError, option="temperature"):
+        model(prompts(2, 5), sampling_params=prepare_sampling_params(2, temperature=-1.0))
+    with raises(ShapeError, slots=[0, 2]):
+        model(prompts(2, 5), seq_ids=torch.tensor([0, 2]))
+    model(prompts(2, 5))
+    with raises(ShapeError, position=7):
+        model(prompts(2, 1), position_ids=torch.tensor([[7], [5]]))
+    with raises(ShapeError, rows=[True, False]):
+        model(prompts(2, 1), position_ids=torch.tensor([[0], [5]]))
+
+
+def test_long_prompts_are_cut_if_that_is_allowed(model, reference, caplog, monkeypatch):
+    monkeypatch.setattr(model.neuron_config, "allow_input_truncation", True)
+    ids = prompts(2, 20)
+    with caplog.at_level(logging.WARNING):
+        tokens = model(ids).tokens
+    with torch.no_grad():
+        assert torch.equal(tokens, reference(ids[:, :16]).logits[:, -1].argmax(-1))
+    assert "Truncating" in caplog.text
+
+
+def test_asserted_errors_are_assertions(checkpoint):
+    with pytest.raises(AssertionError) as caught:
+        config_of(checkpoint, max_context_length=64)
+    assert isinstance(caught.value, AssertedConfigError) and caught.value.details["option"] == "max_context_length"
