@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ import torch
 from ..base import env
 from ..base.after_import import after_import
 from ..errors import ConfigError, KernelError
+from ..hardware import Target
 from ..upstream.torch import register_constant
 from .arguments import Arguments, tensors_in
 from .calls import call_in_graph, is_traced
@@ -271,6 +273,8 @@ def _launch(
     """Run a kernel once for each rank, and return their results and cores."""
     target, precise = default_target(kernel.platform), env.nki_precise()
     rules = kernel.keeps_rules()
+    if not kernel.is_older:
+        _check_grid(kernel, target)
     world, places = World(size=len(calls)), list(itertools.product(*map(range, kernel.grid)))
     inputs: list[Arguments] = []
     cores: list[list[Core]] = []
@@ -302,6 +306,18 @@ def _launch(
     last = values[len(places) - 1 :: len(places)]
     pairs = zip(inputs, last, cores, strict=True)
     return [_finished(kernel, own, value, row[-1]) for own, value, row in pairs], cores
+
+
+def _check_grid(kernel: Kernel, target: Target) -> None:
+    """Check that a kernel runs on the cores of one logical core; the older API has grids of any size."""
+    most = max(target.chip.lncs)
+    if len(kernel.grid) > 1 or math.prod(kernel.grid) > most:
+        message = (
+            f"{kernel.function.__name__}{[*kernel.grid]} asks for more than one number of cores, or for more than "
+        )
+        message += f"the {most} that a logical core of {target.name} can have."
+        hint = f"Use kernel[{most}]." if most > 1 else "Call it without brackets."
+        raise KernelError(message, hint=hint, rule="grid", grid=kernel.grid, target=target.name)
 
 
 def _run(kernel: Kernel, core: Core, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

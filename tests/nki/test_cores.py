@@ -82,3 +82,11 @@ def test_exchange_through_gpsimd_has_a_limit(x):
     assert details(body, x, 257)["maximum"] == 1024
     jit(body)[2](x, 256)
     assert (x[:128] == 0).all()
+
+
+@pytest.mark.parametrize(("target", "cores"), [("trn1", 2), ("trn2", 8), ("trn3", 3), ("trn2", (1, 2))])
+def test_more_cores_than_a_logical_core_has(x, monkeypatch, target, cores):
+    """As the guide to logical cores documents: trn1 has one core in each, trn2 and trn3 at most two."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    found = details(lambda x: x, x, cores=cores)
+    assert found["rule"] == "grid" and found["target"] == target
