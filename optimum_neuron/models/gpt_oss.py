@@ -20,10 +20,7 @@ WEIGHT_MAP = {
     "layers.{}.attention.sinks": ("model.layers.{}.self_attn.sinks",),
 }
 PLAN = common.PLAN | common.MIXTURE_PLAN | {"layers.*.attention": "head_values"}
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    return common.rotary_gap(config)
+uncovered = common.rotary_gap
 
 
 def build(config: PreTrainedConfig) -> Decoder:

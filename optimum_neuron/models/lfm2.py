@@ -35,10 +35,7 @@ PLAN = {
     "layers.*.attention.conv": "columns",
     "layers.*.attention.out_proj": "rows",
 }
-
-
-def uncovered(config: PreTrainedConfig) -> str | None:
-    return common.rotary_gap(config)
+uncovered = common.rotary_gap
 
 
 def build(config: PreTrainedConfig) -> Decoder:

@@ -70,6 +70,11 @@ class SavedConfig:
         (folder / CONFIG_FILE).write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
+def _same_as(name: str, meaning: str = "") -> Any:
+    """Return a property that is another attribute."""
+    return property(lambda self: getattr(self, name), doc=meaning or f"`{name}`.")
+
+
 class DecoderAttributes:
     """Attributes of a decoder's configuration under the names of Optimum Neuron."""
 
@@ -99,50 +104,23 @@ class DecoderAttributes:
     glu_mlp = True
     """Whether experts have a gate."""
 
-    @property
-    def tp_degree(self) -> int:
-        """`tensor_parallel_size`."""
-        return self.tensor_parallel_size
-
-    @property
-    def pp_degree(self) -> int:
-        """`pipeline_parallel_size`."""
-        return self.pipeline_parallel_size
+    tp_degree = _same_as("tensor_parallel_size")
+    pp_degree = _same_as("pipeline_parallel_size")
+    local_ranks_size = _same_as("world_size", "Cores of the model in this process.")
+    max_batch_size = _same_as("batch_size")
+    tkg_batch_size = _same_as("batch_size", "Sequences of a decode step.")
+    max_context_length = _same_as("sequence_length", "Longest prompt.")
+    n_active_tokens = _same_as("sequence_length", "Tokens of the longest prompt.")
 
     @property
     def world_size(self) -> int:
         """Cores of the model."""
-        return self.tp_degree * self.pp_degree * self.ep_degree
-
-    @property
-    def local_ranks_size(self) -> int:
-        """Cores of the model in this process."""
-        return self.world_size
-
-    @property
-    def max_batch_size(self) -> int:
-        """`batch_size`."""
-        return self.batch_size
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.ep_degree
 
     @property
     def ctx_batch_size(self) -> int:
         """Prompts that are read at once."""
         return 1 if self.continuous_batching else self.batch_size
-
-    @property
-    def tkg_batch_size(self) -> int:
-        """Sequences of a decode step."""
-        return self.batch_size
-
-    @property
-    def max_context_length(self) -> int:
-        """Longest prompt."""
-        return self.sequence_length
-
-    @property
-    def n_active_tokens(self) -> int:
-        """Tokens of the longest prompt."""
-        return self.sequence_length
 
     @property
     def speculation_length(self) -> int:

@@ -70,20 +70,26 @@ _AUTO_CLASS = {"XVector": "AudioXVector"}
 """Our classes to transformers' auto classes of another name."""
 
 
-def _encoder(row: tuple[Any, ...]) -> Task:
-    name, ours, table, suffix, output_type, pipelines = row
+def _task(
+    kind: str,
+    name: str,
+    ours: str,
+    table: str,
+    suffixes: str = "",
+    output: str = "",
+    pipelines: str | None = None,
+    **others: Any,
+) -> Task:
     pipeline, *more = pipelines.split() if pipelines else (None,)
-    return Task(
-        name=name,
-        kind="encoder",
-        model_class=f"NeuronModelFor{ours}",
-        auto_class=f"AutoModelFor{_AUTO_CLASS.get(ours, ours)}",
-        mapping=f"MODEL_FOR_{table}_MAPPING_NAMES",
-        suffixes=(suffix,) if suffix else (),
-        output_type=output_type,
-        pipeline=pipeline,
-        more_pipelines=tuple(more),
-    )
+    fields: dict[str, Any] = {
+        "auto_class": f"AutoModelFor{_AUTO_CLASS.get(ours, ours)}",
+        "mapping": f"MODEL_FOR_{table}_MAPPING_NAMES",
+        "suffixes": tuple(suffixes.split()),
+        "output_type": output,
+        "pipeline": pipeline,
+        "more_pipelines": tuple(more),
+    }
+    return Task(name=name, kind=kind, model_class=f"NeuronModelFor{ours}", **fields | others)
 
 
 _DIFFUSION_ROWS = (
@@ -96,86 +102,30 @@ _DIFFUSION_ROWS = (
 """Task of diffusers' pipelines, and endings of their classes."""
 
 
-def _diffusion(row: tuple[str, tuple[str, ...]]) -> Task:
-    name, suffixes = row
-    return Task(
-        name=name,
-        kind="diffusion",
-        model_class="NeuronDiffusionPipeline",
-        auto_class="",
-        mapping="",
-        suffixes=suffixes,
-        is_listed=False,
-    )
+def _diffusion(name: str, suffixes: tuple[str, ...]) -> Task:
+    fields: dict[str, Any] = {"kind": "diffusion", "model_class": "NeuronDiffusionPipeline", "auto_class": ""}
+    return Task(name=name, suffixes=suffixes, mapping="", is_listed=False, **fields)
 
 
 _TABLE = [
-    Task(
-        name="text-generation",
-        kind="decoder",
-        model_class="NeuronModelForCausalLM",
-        auto_class="AutoModelForCausalLM",
-        mapping="MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-        suffixes=("ForCausalLM", "LMHeadModel"),
-        is_listed=False,
-        pipeline="text-generation",
-    ),
+    _task("decoder", "text-generation", "CausalLM", "CAUSAL_LM", "ForCausalLM LMHeadModel",
+          pipelines="text-generation", is_listed=False),
     # Before encoder-decoders: transformers lists audio-language models among them too.
-    Task(
-        name="any-to-any",
-        kind="audio_text",
-        model_class="NeuronModelForMultimodalLM",
-        auto_class="AutoModelForMultimodalLM",
-        mapping="MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
-        apart="MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
-        suffixes=(),
-        pipeline="any-to-any",
-    ),
+    _task("audio_text", "any-to-any", "MultimodalLM", "MULTIMODAL_LM", pipelines="any-to-any",
+          apart="MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"),
     # Before the encoders: transformers lists some of these classes under fill-mask too.
-    Task(
-        name="text2text-generation",
-        kind="seq2seq",
-        model_class="NeuronModelForSeq2SeqLM",
-        auto_class="AutoModelForSeq2SeqLM",
-        mapping="MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-        suffixes=(),
-        pipeline="text2text-generation",
-        more_pipelines=("summarization", "translation"),
-    ),
-    Task(
-        name="image-text-to-text",
-        kind="image_text",
-        model_class="NeuronModelForImageTextToText",
-        auto_class="AutoModelForImageTextToText",
-        mapping="MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
-        suffixes=(),
-        pipeline="image-text-to-text",
-    ),
-    *map(_encoder, _ROWS),
+    _task("seq2seq", "text2text-generation", "Seq2SeqLM", "SEQ_TO_SEQ_CAUSAL_LM",
+          pipelines="text2text-generation summarization translation"),
+    _task("image_text", "image-text-to-text", "ImageTextToText", "IMAGE_TEXT_TO_TEXT", pipelines="image-text-to-text"),
+    *(_task("encoder", *row) for row in _ROWS),
     # The second kind of models that transcribe; which one a model is, `find_task` reads from its architecture.
-    Task(
-        name="automatic-speech-recognition",
-        kind="speech",
-        model_class="NeuronModelForSpeechSeq2Seq",
-        auto_class="AutoModelForSpeechSeq2Seq",
-        mapping="MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
-        suffixes=("ForSpeechSeq2Seq",),
-        pipeline="automatic-speech-recognition",
-    ),
-    *map(_diffusion, _DIFFUSION_ROWS),
+    _task("speech", "automatic-speech-recognition", "SpeechSeq2Seq", "SPEECH_SEQ_2_SEQ", "ForSpeechSeq2Seq",
+          pipelines="automatic-speech-recognition"),
+    *(_diffusion(*row) for row in _DIFFUSION_ROWS),
     # Last: a class such as CLIPModel serves a task with its own head too.
-    Task(
-        name="feature-extraction",
-        kind="encoder",
-        model_class="NeuronModelForFeatureExtraction",
-        auto_class="AutoModel",
-        mapping="MODEL_MAPPING_NAMES",
-        suffixes=("Model",),
-        output_type="BaseModelOutputWithPooling",
-        pipeline="feature-extraction",
-        more_pipelines=("image-feature-extraction",),
-    ),
-]
+    _task("encoder", "feature-extraction", "FeatureExtraction", "", "Model", "BaseModelOutputWithPooling",
+          "feature-extraction image-feature-extraction", auto_class="AutoModel", mapping="MODEL_MAPPING_NAMES"),
+]  # fmt: skip
 
 
 @functools.cache

@@ -1,12 +1,7 @@
 from .pipeline import (
     PreparedPipeline as PreparedPipeline,
-    calls_of_metadata as calls_of_metadata,
-    component_of as component_of,
-    config_of_part as config_of_part,
     load_pipeline as load_pipeline,
     prepare_pipeline as prepare_pipeline,
-    size_multiple as size_multiple,
-    with_sizes as with_sizes,
 )
 from .placement import place as place
 from .report import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,28 @@ from torch import nn
 from ...base.core import Choice
 from ...compiler.cache import CompileCache
 from ...compiler.lower import Mode
-from ...engine import Call, Calls
+from ...engine import Calls
 from ...errors import ConfigError, ValidationError
 from ...hardware import Target, resolve_instance
 from ...kinds.diffusion import (
     METHODS,
     STRENGTH,
     NeuronDiffusionConfig,
+    calls_of,
     comparable,
+    component_of,
+    config_of_part,
     example_arguments,
     in_place,
-    is_shared,
     note_calls,
     part_name,
     redirected,
     require_shared,
     require_sliceable,
     sliced,
+    whole_config,
     with_effects,
+    with_sizes,
 )
 from ...options.configuration import NEFF_FILE
 from ...runtime import Copies, claimed
@@ -96,7 +100,7 @@ class PreparedPipeline:
         models = {}
         for name, model in self.models.items():
             calls = {
-                method: Calls(copies[part_name(name, method)], calls_of_metadata(part.metadata))
+                method: Calls(copies[part_name(name, method)], calls_of(part.metadata))
                 for method, part in self.parts_of(name).items()
             }
             models[name] = redirected(model, functools.partial(_call, name, calls))
@@ -107,11 +111,6 @@ class PreparedPipeline:
         for part in self.parts.values():
             if part.loaded is not None:
                 part.loaded.close()
-
-
-def calls_of_metadata(metadata: Mapping[str, Any]) -> list[Call]:
-    """Return how a program is called, from its metadata."""
-    return [Call.from_dict(row) for row in metadata["calls"]]
 
 
 def _call(component: str, calls: Mapping[str, Calls], method: str, arguments: dict[str, Any]) -> Any:
@@ -182,46 +181,9 @@ def prepare_pipeline(
     return prepared
 
 
-def config_of_part(config: Any, part: str, calls: list[Call], component: str, model: nn.Module) -> Any:
-    """Return the configuration of one program: its calls, and the cores that share it."""
-    return dataclasses.replace(
-        config,
-        component=part,
-        calls=tuple(call.to_dict() for call in divided_calls(calls, component, config)),
-        tensor_parallel_size=config.tensor_parallel_size if is_shared(model) else 1,
-    )
-
-
 def _claimed(config: Any, name: str) -> Any:
     instance = resolve_instance(config.instance_type).value
     return claimed(instance, model=name, num_cores=config.tensor_parallel_size)
-
-
-def with_sizes(config: Any, stock: Any) -> Any:
-    """Return a configuration with the size of pictures that a pipeline makes by default, where it has none."""
-    denoiser = getattr(stock, "unet", None) or getattr(stock, "transformer", None)
-    of_model = getattr(getattr(denoiser, "config", None), "sample_size", None)
-    sample_size = getattr(stock, "default_sample_size", None) or of_model or 64
-    side = sample_size * getattr(stock, "vae_scale_factor", 1) if isinstance(sample_size, int) else 512
-    return dataclasses.replace(config, height=config.height or side, width=config.width or side)
-
-
-def size_multiple(stock: Any) -> int:
-    """Return the number that height and width of a pipeline's pictures are multiples of."""
-    scale: Any = getattr(stock, "vae_spatial_compression_ratio", None) or getattr(stock, "vae_scale_factor", 1)
-    return int(scale) * (2 if getattr(stock, "transformer", None) is not None else 1)
-
-
-def divided_calls(calls: list[Call], component: str, config: Any) -> list[Call]:
-    """Return calls of half as many rows, where two cores share the rows of a step."""
-    if not is_divided(component, config):
-        return calls
-    return [call if call.num_rows in (None, 1) else call.with_rows((call.num_rows + 1) // 2) for call in calls]
-
-
-def is_divided(component: str, config: Any) -> bool:
-    """Return whether a component is loaded on every core."""
-    return config.data_parallel_mode in ("all", component)
 
 
 def load_pipeline(
@@ -248,14 +210,8 @@ def load_pipeline(
             name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
         }
         stock = stock_pipeline(source, kind, models | dict(modules), dtype=config.torch_dtype)
-        whole = dataclasses.replace(
-            config,
-            component="",
-            calls=(),
-            data_parallel_mode=mode or config.data_parallel_mode,
-            tensor_parallel_size=max(part.config.tensor_parallel_size for part in parts.values()),
-        )
-        whole = with_effects(whole, stock)
+        whole = whole_config([part.config for part in parts.values()])
+        whole = with_effects(dataclasses.replace(whole, data_parallel_mode=mode or whole.data_parallel_mode), stock)
     except BaseException:
         for part in parts.values():
             if part.loaded is not None:
@@ -264,11 +220,6 @@ def load_pipeline(
     target = next(iter(parts.values())).target
     additions = read_additions(source.folder)
     return PreparedPipeline(source=source, config=whole, target=target, stock=stock, parts=parts, additions=additions)
-
-
-def component_of(part: str, names: Iterable[str]) -> str:
-    """Return the component, one of some names, that a program is of."""
-    return next(name for name in names if part in {part_name(name, method) for method in METHODS})
 
 
 def _component_sources(source: ModelSource, parts: Mapping[str, Prepared]) -> dict[str, ModelSource]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from ...kinds.diffusion import component_of, is_divided
 from ...runtime import Copies, load_copies, num_usable
-from .pipeline import PreparedPipeline, component_of, is_divided
+from .pipeline import PreparedPipeline
 
 
 def place(prepared: PreparedPipeline) -> dict[str, Copies]:

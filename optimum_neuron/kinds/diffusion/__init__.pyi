@@ -16,8 +16,17 @@ from .dry_run import (
     in_place as in_place,
     note_calls as note_calls,
 )
-from .effects import with_effects as with_effects
-from .sharing import is_shared as is_shared, require_shared as require_shared, split_component as split_component
+from .effects import size_multiple as size_multiple, with_effects as with_effects, with_sizes as with_sizes
+from .parts import (
+    calls_of as calls_of,
+    component_of as component_of,
+    config_of_part as config_of_part,
+    is_divided as is_divided,
+    is_shared as is_shared,
+    require_shared as require_shared,
+    split_component as split_component,
+    whole_config as whole_config,
+)
 from .slicing import (
     comparable as comparable,
     remedy as remedy,

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import inspect
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -44,18 +44,6 @@ _HINTS: dict[type[Exception], str] = {
 _OTHER_HINT = "Pass other sizes, or check that the stock pipeline runs with these."
 SEED = 0
 """Seed of a dry run, and of the pictures that validation compares."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Noted:
-    """A call as it was made."""
-
-    method: str
-    arguments: Any
-    inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """Place, dtype and shape of each tensor."""
-    result: Any
-    outputs: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class _WithoutFloat64(TorchFunctionMode):
@@ -100,7 +88,7 @@ class _Model:
 
     def __init__(self, model: nn.Module) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.fakes, self.calls = fakes_of(model, self.mode), dict[Any, Noted]()
+        self.fakes, self.calls = fakes_of(model, self.mode), dict[Any, Call]()
 
 
 _MODELS: weakref.WeakKeyDictionary[nn.Module, _Model] = weakref.WeakKeyDictionary()
@@ -112,7 +100,7 @@ class CallRecorder:
 
     def __init__(self, model: nn.Module, name: str, order: list[str]) -> None:
         self._model, self._name, self._order = model, name, order
-        self._known: dict[Any, Noted] = {}
+        self._known: dict[Any, Call] = {}
         self._counts: collections.Counter[Any] = collections.Counter()
 
     @property
@@ -121,14 +109,16 @@ class CallRecorder:
         return [self._counts[key] for key in self._known]
 
     @property
-    def calls(self) -> list[Noted]:
-        """The calls, each once: a pipeline may encode one picture after another."""
+    def calls(self) -> list[Call]:
+        """The calls, without rows, each once: a pipeline may encode one picture after another."""
         return list(self._known.values())
 
     def __call__(self, method: str, arguments: dict[str, Any]) -> Any:
         """Note a call, and return zeros of the shapes of its results."""
         tree, tensors = flatten(arguments)
-        inputs = tuple((name, _dtype(name, tensor), tuple(tensor.shape)) for name, tensor in tensors.items())
+        inputs = tuple(
+            Leaf(name=name, dtype=_dtype(name, tensor), shape=tuple(tensor.shape)) for name, tensor in tensors.items()
+        )
         key = (method, repr(tree), inputs)
         if key not in self._known:
             if self._model not in _MODELS:
@@ -139,33 +129,34 @@ class CallRecorder:
             self._known[key] = calls[key]
         self._counts[key] += 1
         self._order.append(part_name(self._name, method))
-        noted = self._known[key]
-        zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.outputs]
-        return unflatten(noted.result, zeros)
+        return unflatten(self._known[key].result, _zeros(self._known[key].outputs))
 
     def ask_for_hidden_states(self) -> None:
         """Make the calls again with and without hidden states, and with a mask of tokens, as Compel does."""
         for noted in self.calls:
-            zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in noted.inputs]
-            plain = unflatten(noted.arguments, zeros)
+            plain = unflatten(noted.arguments, _zeros(noted.inputs))
             plain.pop("output_hidden_states", None)
             masked = {"attention_mask": torch.ones_like(plain["input_ids"]), **plain}
             for arguments in (masked, plain):
                 self(noted.method, arguments)
                 self(noted.method, {**arguments, "output_hidden_states": True})
 
-    def _traced(self, method: str, tree: Any, inputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> Noted:
+    def _traced(self, method: str, tree: Any, inputs: tuple[Leaf, ...]) -> Call:
         entry, model = Entry(self._model, method, tree), _MODELS[self._model]
         with swapped(model.fakes), torch.no_grad(), quiet(), model.mode:
             try:
-                results = entry(*(torch.empty(shape, dtype=getattr(torch, dtype)) for _, dtype, shape in inputs))
+                results = entry(*_zeros(inputs))
             except (RuntimeError, NotImplementedError) as error:
                 raise capture_error(self._model, f"{self._name}.{method}", error) from error
         outputs = tuple(
-            (name, _plain(tensor.dtype), tuple(map(int, tensor.shape)))
+            Leaf(name=name, dtype=_plain(tensor.dtype), shape=tuple(map(int, tensor.shape)))
             for name, tensor in zip(entry.names, results, strict=True)
         )
-        return Noted(method=method, arguments=tree, inputs=inputs, result=entry.result, outputs=outputs)
+        return Call(graph=method, method=method, arguments=tree, inputs=inputs, result=entry.result, outputs=outputs)
+
+
+def _zeros(leaves: Iterable[Leaf]) -> list[torch.Tensor]:
+    return [torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype)) for leaf in leaves]
 
 
 def _plain(dtype: torch.dtype) -> str:
@@ -344,31 +335,25 @@ def _mask(height: int, width: int) -> Any:
     return Image.fromarray(mask.numpy())
 
 
-def _with_rows(name: str, one: list[Noted], other: list[Noted]) -> Iterator[Call]:
+def _with_rows(name: str, one: list[Call], other: list[Call]) -> Iterator[Call]:
     """Compare the calls of two runs: a dimension that grew with the number of prompts is one of rows."""
     shapes = [[(call.method, repr(call.arguments), len(call.outputs)) for call in run] for run in (one, other)]
     if shapes[0] != shapes[1]:
         message = f"The calls of {name} depend on the number of prompts: {len(one)} with fewer, {len(other)} with more."
         raise CaptureError(message, hint="Pass another batch_size.", component=name)
     for call, larger in zip(one, other, strict=True):
-        yield Call(
-            graph=call.method,
-            method=call.method,
-            arguments=call.arguments,
-            inputs=_leaves(name, call.inputs, larger.inputs),
-            result=call.result,
-            outputs=_leaves(name, call.outputs, larger.outputs),
-        )
+        inputs, outputs = _leaves(name, call.inputs, larger.inputs), _leaves(name, call.outputs, larger.outputs)
+        yield dataclasses.replace(call, inputs=inputs, outputs=outputs)
 
 
-def _leaves(name: str, one: Any, other: Any) -> tuple[Leaf, ...]:
+def _leaves(name: str, one: tuple[Leaf, ...], other: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
     leaves = []
-    for (place, dtype, shape), (_, _, larger) in zip(one, other, strict=True):
-        grown = [dim for dim, (size, more) in enumerate(zip(shape, larger, strict=True)) if size != more]
+    for leaf, larger in zip(one, other, strict=True):
+        grown = [dim for dim, (size, more) in enumerate(zip(leaf.shape, larger.shape, strict=True)) if size != more]
         if len(grown) > 1:
-            message = f"{place} of {name} grows in {len(grown)} dimensions with the number of prompts."
+            message = f"{leaf.name} of {name} grows in {len(grown)} dimensions with the number of prompts."
             raise CaptureError(message, hint="Pass another batch_size.", component=name)
-        leaves.append(Leaf(name=place, dtype=dtype, shape=shape, rows=grown[0] if grown else None))
+        leaves.append(dataclasses.replace(leaf, rows=grown[0] if grown else None))
     return tuple(leaves)
 
 

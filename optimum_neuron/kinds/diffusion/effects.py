@@ -1,4 +1,7 @@
-"""Options of an export that would have no effect on a pipeline: errors, or ignored as Optimum Neuron ignores them."""
+"""Options of an export on a pipeline: those without an effect are errors, or ignored as Optimum Neuron ignores them.
+
+Sizes of pictures that are left open are the pipeline's own.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ from typing import Any
 
 from ...base.upstream_rules import follows_upstream, tell_ignored
 from ...errors import ConfigError
+from ...sources.pipelines import DENOISERS, denoiser_name
 from .configuration import NeuronDiffusionConfig
 
 
 def with_effects(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionConfig:
     """Return the options that a pipeline has; the rules of Optimum Neuron ignore a `sequence_length` without effect."""
     name, mode = type(stock).__name__, config.data_parallel_mode
-    if mode in ("unet", "transformer") and getattr(stock, mode, None) is None:
-        own = next((part for part in ("unet", "transformer") if getattr(stock, part, None) is not None), "none")
+    if mode in DENOISERS and getattr(stock, mode, None) is None:
+        own = denoiser_name(stock) or "none"
         message = f"data_parallel_mode={mode!r} has no effect: a {name} has no {mode}."
         raise ConfigError(message, hint=f"Pass {own!r}.", option="data_parallel_mode", value=mode)
     if config.sequence_length is None or "max_sequence_length" in inspect.signature(type(stock).__call__).parameters:
@@ -30,3 +34,18 @@ def with_effects(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionCo
         return dataclasses.replace(config, sequence_length=None)
     message = f"{shown} has no effect: a {name} has {has}."
     raise ConfigError(message, hint="Remove sequence_length.", option="sequence_length", length=length)
+
+
+def with_sizes(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionConfig:
+    """Return a configuration with the size of pictures that a pipeline makes by default, where it has none."""
+    denoiser = getattr(stock, denoiser_name(stock) or "", None)
+    of_model = getattr(getattr(denoiser, "config", None), "sample_size", None)
+    sample_size = getattr(stock, "default_sample_size", None) or of_model or 64
+    side = sample_size * getattr(stock, "vae_scale_factor", 1) if isinstance(sample_size, int) else 512
+    return dataclasses.replace(config, height=config.height or side, width=config.width or side)
+
+
+def size_multiple(stock: Any) -> int:
+    """Return the number that height and width of a pipeline's pictures are multiples of."""
+    scale: Any = getattr(stock, "vae_spatial_compression_ratio", None) or getattr(stock, "vae_scale_factor", 1)
+    return int(scale) * (2 if getattr(stock, "transformer", None) is not None else 1)

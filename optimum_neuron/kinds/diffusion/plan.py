@@ -21,7 +21,7 @@ from ..base import MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Results, Scenario
 from .configuration import NeuronDiffusionConfig
 from .dry_run import SEED, Entry
-from .sharing import split_component
+from .parts import calls_of, split_component
 from .slicing import comparable, sliced
 
 
@@ -47,7 +47,7 @@ class DiffusionKind(Kind[NeuronDiffusionConfig]):
     def plan(self, source: ModelSource, config: NeuronDiffusionConfig, *, trust_remote_code: bool) -> Plan:
         model = sliced(empty_component(source, config.torch_dtype), config)
         shards = split_component(model, config.tensor_parallel_size)
-        calls = [Call.from_dict(row) for row in config.calls]
+        calls = calls_of({"calls": config.calls})
         names = [name for name, _ in model.named_parameters()] + [name for name, _ in persistent_buffers(model)]
         return Plan(
             choice=Choice(value="diffusers", reason=f"the code of {type(model).__name__}"),
@@ -65,8 +65,7 @@ class DiffusionKind(Kind[NeuronDiffusionConfig]):
     def scenarios(
         self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronDiffusionConfig
     ) -> Iterable[Scenario]:
-        calls = [Call.from_dict(row) for row in metadata["calls"]]
-        run = Calls(Copies([recorder]), calls)  # type: ignore[list-item]  # it notes its calls
+        run = Calls(Copies([recorder]), calls_of(metadata))  # type: ignore[list-item]  # it notes its calls
         return list(_scenarios(run, reference))
 
     def problems(self, program: Program, metadata: Mapping[str, Any], config: NeuronDiffusionConfig) -> list[str]:

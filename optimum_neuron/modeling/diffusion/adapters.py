@@ -23,7 +23,14 @@ from ...errors import ConfigError, NeuronError
 from ...exporters import Prepared
 from ...exporters.diffusion import PreparedPipeline
 from ...options.option import SOURCE_OPTIONS, check_known
-from ...sources.pipelines import IMAGE_ADAPTERS, PipelineAdditions, empty_component, fuse_loras
+from ...sources.pipelines import (
+    DENOISERS,
+    IMAGE_ADAPTERS,
+    PipelineAdditions,
+    denoiser_name,
+    empty_component,
+    fuse_loras,
+)
 
 
 class AdapterMethods:
@@ -130,7 +137,7 @@ class AdapterMethods:
         if 0 in before:
             message = f"The pipeline has image adapters with the scale 0 ({before}), so their weights are 0."
             raise ConfigError(message, hint="Export with another ip_adapter_scale.", option="scale")
-        name = "unet" if "unet" in self.prepared.models else "transformer"
+        name = denoiser_name(self.prepared.stock) or DENOISERS[0]
         state = _state(self.prepared.parts[name])
         for key, tensor in state.items():
             if (index := _adapter_of(key)) is not None:
@@ -148,8 +155,8 @@ class AdapterMethods:
 
     @property
     def _image_adapter_scales(self) -> list[float] | None:
-        model = self.prepared.models.get("unet", self.prepared.models.get("transformer"))
-        return getattr(model, "image_adapter_scales", None)
+        stock = self.prepared.stock
+        return getattr(getattr(stock, denoiser_name(stock) or "", None), "image_adapter_scales", None)
 
     def _note_scales(self, component: str, scales: list[float]) -> None:
         """Note the scales that are in the weights, for an export of the pipeline."""

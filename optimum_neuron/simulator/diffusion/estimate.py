@@ -71,7 +71,7 @@ class PictureCounts:
         times = picture_times(plan, machine.rates, machine.fitted, machine.constants, num_chips=chips)
         copies = choose_copies(machine, cores.value, request.data_parallel_size)
         rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.step.name]
-        per_s, limit = copies.value * pictures.batch_size / times.total_s, device.limited_by
+        per_s, limit = copies.value * pictures.num_pictures / times.total_s, device.limited_by
         return make_estimate(
             machine,
             name=name,
@@ -138,7 +138,7 @@ def _does_not_fit(
     pipeline: Pipeline, machine: Machine, num_cores: int, memory: dict[str, int], pictures: PictureRequest
 ) -> DeviceMemoryError:
     instance = machine.instance.value
-    if pictures.dtype == "float32":
+    if pictures.config.torch_dtype == "float32":
         hint = "Pass dtype='bfloat16'."
     elif pipeline.denoiser == "transformer" and num_cores < legal_core_counts(instance).counts[-1]:
         hint = "Leave tensor_parallel_size out: more cores share the transformer."
@@ -156,10 +156,10 @@ def _assumptions(
         guidance = "with guidance: each step runs with the prompt and without"
     origin = "configurations" if pipeline.compiled is None else "compiled programs"
     return (
-        f"pictures of {pictures.height} x {pictures.width} pixels, {pictures.batch_size} together, "
+        f"pictures of {pictures.config.height} x {pictures.config.width} pixels, {pictures.num_pictures} together, "
         f"{plan.step.count} steps, {guidance}",
         f"on the device, one after the other: {runs}",
-        f"attention is not fused; weights in {pictures.dtype}, auto_cast {pictures.auto_cast}",
+        f"attention is not fused; weights in {pictures.config.torch_dtype}, auto_cast {pictures.config.auto_cast}",
         f"counted from the {origin} of a {pipeline.class_name}; no weights were read",
         *machine.sources,
     )

@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ...base.core import AutoCast
 from ...compiler import memory_need
 from ...kinds.diffusion import NeuronDiffusionConfig
 from ..work import GraphWork, Work, work_of_program
@@ -24,37 +23,24 @@ SCORE_PASSES = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureRequest:
-    """Request to a pipeline, complete; sizes of an image are in pixels."""
+    """Request to a pipeline, complete."""
 
-    batch_size: int
-    """Pictures that are made together."""
-    height: int
-    width: int
+    config: NeuronDiffusionConfig
+    """Of an export for the request, with one size of pictures; for a compiled pipeline its own."""
     num_inference_steps: int | None
     """None where the pipeline's call has no steps."""
-    guidance_scale: float | None
-    """None for the pipeline's."""
-    text_tokens: int | None
-    """Tokens of a prompt for T5; None for the pipeline's."""
-    num_frames: int | None
-    """Frames of a video; None for the pipeline's."""
-    dtype: str
-    auto_cast: AutoCast
 
-    def config(self, pipeline: Pipeline, *, num_cores: int, halves_apart: bool) -> Any:
-        """Return the configuration of an export for the request."""
+    @property
+    def num_pictures(self) -> int:
+        """Pictures that are made together."""
+        return self.config.batch_size * self.config.num_images_per_prompt
+
+    def placed(self, pipeline: Pipeline, *, num_cores: int, halves_apart: bool) -> NeuronDiffusionConfig:
+        """Return the configuration on a number of cores."""
         if pipeline.compiled is not None:
-            return dataclasses.replace(pipeline.compiled, height=self.height, width=self.width)
-        fields: dict[str, Any] = {
-            "guidance_scale": self.guidance_scale,
-            "sequence_length": self.text_tokens,
-            "num_frames": self.num_frames,
-            "torch_dtype": self.dtype,
-            "auto_cast": self.auto_cast,
-            "tensor_parallel_size": num_cores,
-            "data_parallel_mode": pipeline.denoiser if halves_apart else "none",
-        }
-        return NeuronDiffusionConfig(batch_size=self.batch_size, height=self.height, width=self.width, **fields)
+            return self.config
+        mode: Any = pipeline.denoiser if halves_apart else "none"
+        return dataclasses.replace(self.config, tensor_parallel_size=num_cores, data_parallel_mode=mode)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,14 +76,14 @@ class PicturePlan:
 
 def plan_pictures(pipeline: Pipeline, request: PictureRequest, *, num_cores: int, halves_apart: bool) -> PicturePlan:
     """Count every program; `num_cores` share a diffusion transformer, and T5."""
-    config = request.config(pipeline, num_cores=num_cores, halves_apart=halves_apart)
+    config = request.placed(pipeline, num_cores=num_cores, halves_apart=halves_apart)
     parts = pipeline.parts(config, num_steps=request.num_inference_steps)
     needs = {name: memory_need(part.program) for name, part in parts.items()}
     runs = []
     for name, part in parts.items():
         for graph, count in part.counts.items():
             shown = name if len(part.counts) == 1 else f"{name} {graph}"
-            work = work_of_program(part.program, graph, auto_cast=request.auto_cast)
+            work = work_of_program(part.program, graph, auto_cast=request.config.auto_cast)
             runs.append(Run(name=shown, part=name, graph=dataclasses.replace(work, name=shown), count=count))
     return PicturePlan(
         runs=tuple(runs),
@@ -138,7 +124,7 @@ def written_out(work: Work) -> Work:
 
 def is_guided(pipeline: Pipeline, request: PictureRequest) -> bool:
     """Return whether guidance runs each step with the prompt and without, as one batch."""
-    config = request.config(pipeline, num_cores=1, halves_apart=False)
+    config = request.placed(pipeline, num_cores=1, halves_apart=False)
     counted = pipeline.calls(config, num_steps=request.num_inference_steps)
     rows = max((call.num_rows or 0 for call, _ in counted[pipeline.denoiser]), default=0)
-    return rows > config.batch_size * config.num_images_per_prompt
+    return rows > request.num_pictures

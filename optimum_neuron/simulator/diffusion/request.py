@@ -6,6 +6,7 @@ cores, halves_apart = choose_layout(pipeline, pictures, request, machine)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,7 @@ from ...base.core import Choice
 from ...base.wording import counted
 from ...compiler import MICROCODE_BYTES
 from ...errors import ConfigError, invalid_choice
-from ...exporters.diffusion import size_multiple, with_sizes
-from ...kinds.diffusion import NeuronDiffusionConfig, is_shared
+from ...kinds.diffusion import NeuronDiffusionConfig, is_shared, size_multiple, with_sizes
 from ..machine import Machine, choose_cores, positive
 from ..request import DTYPES, EstimateRequest, require_no_options
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures
@@ -39,8 +39,10 @@ def picture_request(pipeline: Pipeline, request: EstimateRequest) -> PictureRequ
     if guidance is not None:
         guidance = _number("guidance_scale", guidance, 0.0, 100.0)
     if pipeline.compiled is not None:
-        return _compiled_request(pipeline, steps, guidance)
-    dtype = DTYPES.get(request.dtype or "", request.dtype)
+        height, width = max(pipeline.compiled.resolutions())
+        config = dataclasses.replace(pipeline.compiled, height=height, width=width)
+        return PictureRequest(config=config, num_inference_steps=steps)
+    dtype: Any = DTYPES.get(request.dtype or "", request.dtype)
     dtype = dtype or ("bfloat16" if pipeline.denoiser == "transformer" else "float32")
     if dtype not in ELEMENT_BYTES:
         raise invalid_choice("dtype", dtype, ELEMENT_BYTES)
@@ -49,34 +51,17 @@ def picture_request(pipeline: Pipeline, request: EstimateRequest) -> PictureRequ
     height, width = (
         _pixels(name, sizes.get(name, getattr(usual, name)), size_multiple(bare)) for name in ("height", "width")
     )
-    return PictureRequest(
+    config = NeuronDiffusionConfig(
         batch_size=request.batch_size,
         height=height,
         width=width,
-        num_inference_steps=steps,
         guidance_scale=guidance,
-        text_tokens=request.sequence_length and positive("sequence_length", request.sequence_length),
+        sequence_length=request.sequence_length and positive("sequence_length", request.sequence_length),
         num_frames=sizes.get("num_frames") and positive("num_frames", sizes["num_frames"]),
-        dtype=dtype,
+        torch_dtype=dtype,
         auto_cast=request.auto_cast or ("matmul" if dtype == "float32" else "none"),
     )
-
-
-def _compiled_request(pipeline: Pipeline, steps: int | None, guidance: float | None) -> PictureRequest:
-    """A request with the sizes and the arithmetic of a compiled pipeline, the largest of several sizes."""
-    config = pipeline.compiled
-    height, width = (max(size) if isinstance(size, tuple) else size for size in (config.height, config.width))
-    return PictureRequest(
-        batch_size=config.batch_size * config.num_images_per_prompt,
-        height=height,
-        width=width,
-        num_inference_steps=steps,
-        guidance_scale=guidance,
-        text_tokens=config.sequence_length,
-        num_frames=config.num_frames,
-        dtype=config.torch_dtype,
-        auto_cast=config.auto_cast,
-    )
+    return PictureRequest(config=config, num_inference_steps=steps)
 
 
 def _require_effect(pipeline: Pipeline, request: EstimateRequest) -> None:
@@ -118,7 +103,7 @@ def choose_layout(
         return _compiled_layout(pipeline, pictures, machine)
     if mode not in (None, "none", denoiser):
         raise invalid_choice("data_parallel_mode", mode, ("none", denoiser))
-    divisible = is_shared(getattr(pipeline.bare(pictures.dtype), denoiser))
+    divisible = is_shared(getattr(pipeline.bare(pictures.config.torch_dtype), denoiser))
     if not divisible and num_cores not in (None, 1):
         message = f"tensor_parallel_size={num_cores} has no effect: cores do not share the {denoiser} of this pipeline."
         hint = f"Remove it; data_parallel_mode='{denoiser}' uses two cores, data_parallel_size more replicas."
@@ -158,7 +143,7 @@ def _compiled_layout(pipeline: Pipeline, pictures: PictureRequest, machine: Mach
 def weight_memory(pipeline: Pipeline, pictures: PictureRequest, num_cores: int) -> dict[str, int]:
     """Weights of one core by component, without the autoencoder, of which only a half may run."""
     names = [name for name in pipeline.sources if name != "vae"]
-    return {name: pipeline.weight_bytes(name, pictures.dtype, num_cores) for name in names}
+    return {name: pipeline.weight_bytes(name, pictures.config.torch_dtype, num_cores) for name in names}
 
 
 def plan_memory(plan: PicturePlan, machine: Machine) -> dict[str, int]:

@@ -18,22 +18,35 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ...exporters import read_folder
-from ...exporters.diffusion import calls_of_metadata, component_of, config_of_part
-from ...kinds.diffusion import count_calls, is_shared, split_component
+from ...kinds.diffusion import (
+    NeuronDiffusionConfig,
+    calls_of,
+    component_of,
+    config_of_part,
+    count_calls,
+    is_shared,
+    split_component,
+    whole_config,
+)
 from ...options.configuration import NEFF_FILE
 from ...sources import ModelSource, is_exported_pipeline, load_source, read_index
-from ...sources.pipelines import bare_pipeline, component_sources, empty_component, pipeline_class, read_additions
+from ...sources.pipelines import (
+    DENOISERS,
+    bare_pipeline,
+    component_sources,
+    empty_component,
+    pipeline_class,
+    read_additions,
+)
 from ..captures import program_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from ...compiler import Program
     from ...engine import Call
 
 KEPT = 8
 """Dry runs that are kept: a comparison estimates one pipeline on many instances."""
-_DENOISERS = ("unet", "transformer", "prior", "decoder")
+_DENOISERS = (*DENOISERS, "prior", "decoder")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,12 +95,12 @@ class Pipeline:
         """Return the stock pipeline, with models of a dtype and without weights."""
         return _bare(self._key, dtype, _Unkeyed(self))
 
-    def calls(self, config: PreTrainedConfig, *, num_steps: int | None) -> dict[str, list[tuple[Call, int]]]:
+    def calls(self, config: NeuronDiffusionConfig, *, num_steps: int | None) -> dict[str, list[tuple[Call, int]]]:
         """Return the calls of each program, and how often a request makes each."""
         fields = {name: getattr(config, name) for name in (*config.axes, "guidance_scale", "torch_dtype")}
         return _counted(self._key, json.dumps([fields, num_steps], sort_keys=True), _Unkeyed((self, config, num_steps)))
 
-    def parts(self, config: PreTrainedConfig, *, num_steps: int | None) -> dict[str, Part]:
+    def parts(self, config: NeuronDiffusionConfig, *, num_steps: int | None) -> dict[str, Part]:
         """Return the programs of a request: captured, or those of the folder."""
         pipe, parts = self.bare(config.torch_dtype), {}
         for part, counted in self.calls(config, num_steps=num_steps).items():
@@ -153,9 +166,9 @@ def _compiled_part(folder: Path, calls: tuple[dict[str, Any], ...]) -> tuple[Pro
     from ...artifact import open_artifact
 
     artifact = open_artifact(folder / NEFF_FILE)
-    compiled = calls_of_metadata(artifact.metadata)
+    compiled = calls_of(artifact.metadata)
     graphs = []
-    for call in calls_of_metadata({"calls": calls}):
+    for call in calls_of({"calls": calls}):
         fits = [one.graph for one in compiled if _shape(one) == _shape(call)]
         if not fits:
             message = (
@@ -181,6 +194,5 @@ def read_pipeline(folder: Path, *, name: str) -> Pipeline:
     names = index.config.to_dict()
     sources = {component_of(path.name, names): load_source(path) for path in folders}
     configs: list[Any] = [read_folder(path).config for path in folders]
-    cores = max(config.tensor_parallel_size for config in configs)
-    config = dataclasses.replace(configs[0], component="", calls=(), tensor_parallel_size=cores)
+    config = whole_config(configs)
     return Pipeline(name=name, folder=folder, stock=kind, sources=sources, compiled=config)

@@ -3,7 +3,9 @@ from .additions import (
     ADDITION_GROUPS as ADDITION_GROUPS,
     ADDITION_OPTIONS as ADDITION_OPTIONS,
     ADDITION_SYNONYMS as ADDITION_SYNONYMS,
+    DENOISERS as DENOISERS,
     PipelineAdditions as PipelineAdditions,
+    denoiser_name as denoiser_name,
     split_additions as split_additions,
 )
 from .bare import bare_pipeline as bare_pipeline

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...base.wording import first_line
 from ...errors import ConfigError, ModelError, WeightsError
-from .additions import PipelineAdditions
+from .additions import DENOISERS, PipelineAdditions, denoiser_name
 
 _WHERE = ("cache_dir", "force_download", "local_files_only", "token")
 """Fields of `SourceOptions` that say how files are downloaded; others are about the pipeline."""
@@ -122,12 +122,7 @@ def _load_image_adapters(pipe: Any, additions: PipelineAdditions, downloads: dic
     except (ValueError, RuntimeError, KeyError, AttributeError) as error:
         raise _other_model(pipe, f"The image adapter {', '.join(models)}", first_line(error), details) from error
     scales = additions.ip_adapter_scale or (1.0,) * len(files)
-    scale_image_adapters(_denoiser(pipe), scales)
-
-
-def _denoiser(pipe: Any) -> Any:
-    module = getattr(pipe, "unet", None)
-    return module if module is not None else pipe.transformer
+    scale_image_adapters(getattr(pipe, denoiser_name(pipe) or DENOISERS[0]), scales)
 
 
 def image_values(module: Any) -> Iterator[tuple[str, int, Any]]:

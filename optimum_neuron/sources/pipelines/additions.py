@@ -39,6 +39,9 @@ ADDITION_GROUPS = {
 
 _OF_LORA, _OF_IP_ADAPTER = ADDITION_GROUPS["lora_args"], ADDITION_GROUPS["ip_adapter_args"]
 
+DENOISERS = ("unet", "transformer")
+"""Names in a pipeline of the model that runs in every step."""
+
 _SHARED_SIZES = (
     "block_out_channels",
     "layers_per_block",
@@ -135,6 +138,11 @@ class PipelineAdditions:
         files = self.lora_weight_names or (None,) * number
         names = self.lora_adapter_names or tuple(f"lora_{index}" for index in range(number))
         return list(zip(self.lora_model_ids, files, names, self.lora_scales or (1.0,) * number, strict=True))
+
+
+def denoiser_name(pipe: Any) -> str | None:
+    """Return the name of the model that runs in every step of a pipeline; None if it has another one."""
+    return next((name for name in DENOISERS if getattr(pipe, name, None) is not None), None)
 
 
 def split_additions(options: Mapping[str, Any]) -> tuple[PipelineAdditions, dict[str, Any]]:
@@ -269,7 +277,7 @@ def _fitting_unet(name: str, pipeline: Path, where: dict[str, Any]) -> Path:
 
 def _fitting_controlnet(name: str, unet: str | None, pipeline: Path, where: dict[str, Any]) -> Path:
     """Folder of a ControlNet for the pipeline's UNet or transformer."""
-    controlled = next((pipeline / part for part in ("unet", "transformer") if (pipeline / part).is_dir()), None)
+    controlled = next((pipeline / part for part in DENOISERS if (pipeline / part).is_dir()), None)
     if controlled is None:
         message = f"controlnet_ids cannot be used: the pipeline {pipeline} has no UNet and no transformer."
         raise ModelError(message, hint="Remove controlnet_ids.", option="controlnet_ids", pipeline=str(pipeline))

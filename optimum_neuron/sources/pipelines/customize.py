@@ -19,7 +19,7 @@ from torch import nn
 from ...errors import ModelError
 from ..source import ModelSource
 from .adapters import apply_adapters
-from .additions import PipelineAdditions, load_additions
+from .additions import DENOISERS, PipelineAdditions, load_additions
 from .safety import SAFETY_CHECKER
 from .stock import pipeline_class, stock_pipeline
 from .variants import MULTI
@@ -74,7 +74,7 @@ def customize(
         pipe = stock_pipeline(source, kind, loaded)
         before = {id(part) for part in pipe.components.values()}
         apply_adapters(pipe, additions, **where)
-        adapted = {"unet", "transformer", *getattr(pipe, "_lora_loadable_modules", ())}
+        adapted = {*DENOISERS, *getattr(pipe, "_lora_loadable_modules", ())}
         loaded |= {
             name: part
             for name, part in pipe.components.items()
