@@ -68,7 +68,7 @@ INSIDE = {
         ("build", "vendor_folder"),
         ("prepared", "request"),
         ("peer_options", "quality"),
-        ("comparisons", "folder_marks", "progress", "public_facts", "quantization_options", "validation"),
+        ("comparisons", "folder_marks", "progress", "public_facts", "validation"),
     ),
     "kinds": (
         ("registry",),
@@ -82,9 +82,9 @@ INSIDE = {
         ("adapters", "tensors"),
         ("pipelines", "references", "support"),
         ("source",),
-        ("gguf", "kv_cache_scheme"),
+        ("gguf",),
         ("file_types", "quantization"),
-        ("config_sizes", "copying", "layouts", "pipeline_index", "tasks", "tied"),
+        ("config_sizes", "copying", "layouts", "pipeline_index", "tasks"),
     ),
 }
 """Modules and packages inside a package, likewise."""

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.core import AutoCast, Choice
-from ..compiler import WEIGHTS_MEMBER, Program, read_program
+from ..base.wording import size
+from ..compiler import WEIGHTS_MEMBER, Program, divided_prompts, read_program
 from ..compiler.lower import HostCode
 from ..compiler.neff import Neff, check_target, open_neff
-from ..compiler.passes import unroll, without_sends
+from ..compiler.passes import stage_programs, unroll, without_sends
 from ..hardware import InstanceSpec, Target
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, load_program
 from ..weights import BoundWeights, Checkpoint, MappedFile, Shards, TensorSource, bind_weights
-from .core_count import core_count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,3 +141,32 @@ def open_artifact(path: str | Path, *, target: Target | None = None) -> Artifact
     """
     with open_neff(path) as neff:
         return read_artifact(neff, target=target)
+
+
+ONE_CORE = "default: a model is divided among cores only where tensor_parallel_size or pipeline_parallel_size says so"
+"""Why a model runs on one core."""
+
+
+def core_count(program: Program, shards: Shards) -> Choice[int]:
+    """Return the number of cores that a program runs on, with the memory that each of them has.
+
+    Args:
+        program: that of one core of each stage.
+    """
+    stages, reasons = stage_programs(program), []
+    totals = [sum(spec.size_bytes for spec in stage.weights.values()) for stage in stages]
+    fullest = stages[totals.index(max(totals))].weights
+    if len(stages) > 1:
+        each = f"a core has {size(min(totals))} to {size(max(totals))} of weights, and the cache of its layers"
+        reasons.append(f"pipeline_parallel_size: {len(stages)} stages; {each}")
+    if shards.group_size > 1:
+        part = sum(spec.size_bytes for name, spec in fullest.items() if name in shards.of_weights)
+        state = ", and its part of the cache" if program.states else ""
+        where = "each core has" if len(stages) == 1 else "each core of the fullest stage has"
+        reasons.append(
+            f"tensor_parallel_size: {where} its part of the divided weights ({size(part)}), all of the others "
+            f"({size(max(totals) - part)}){state}"
+        )
+    if graphs := divided_prompts(program):
+        reasons.append(f"sequence_parallel: {', '.join(graphs)}")
+    return Choice(value=len(stages) * shards.group_size, reason="; ".join(reasons) or ONE_CORE)

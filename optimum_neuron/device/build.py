@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ..files.native import NativeLibrary
+from ..files.shared_objects import NativeLibrary
 
 SOURCES = Path(__file__).with_name("csrc")
 

@@ -84,6 +84,7 @@ from .peer_options import (
     OF_GENERATION as OF_GENERATION,
     OTHER_NAMES as OTHER_NAMES,
     PEER_OPTIONS as PEER_OPTIONS,
+    QUANTIZATION_OPTIONS as QUANTIZATION_OPTIONS,
     WITHOUT_EFFECT as WITHOUT_EFFECT,
     translate as translate,
 )
@@ -91,7 +92,6 @@ from .prepare import check_tolerance as check_tolerance, open_cache as open_cach
 from .prepared import Prepared as Prepared, WorkFolder as WorkFolder
 from .progress import Progress as Progress, follow as follow, watching as watching
 from .public_facts import public_facts as public_facts
-from .quantization_options import QUANTIZATION_OPTIONS as QUANTIZATION_OPTIONS
 from .report import ExportReport as ExportReport, describe as describe
 from .request import (
     neuron_config as neuron_config,

@@ -28,9 +28,8 @@ from typing import Any
 
 from ..base import env
 from ..errors import CacheError
-from .atomic import write_bytes
+from .atomic import can_write, private_folder, write_bytes
 from .plain_json import parse_json
-from .private_folder import can_write, private_folder
 
 _DAY_S = 86400
 

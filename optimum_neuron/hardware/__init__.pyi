@@ -1,12 +1,4 @@
 from .chips import CHIPS as CHIPS
-from .clusters import (
-    MAX_INSTANCES as MAX_INSTANCES,
-    cluster_of as cluster_of,
-    is_first_of_instance as is_first_of_instance,
-    one_of as one_of,
-    require_degrees as require_degrees,
-    stage_instances as stage_instances,
-)
 from .compiled import kernels_for as kernels_for, target_of_kernels as target_of_kernels
 from .core_pipeline import (
     WEIGHTS_OF_PIPELINE_CORE as WEIGHTS_OF_PIPELINE_CORE,
@@ -23,7 +15,6 @@ from .resolve import (
     resolve_instance as resolve_instance,
     resolve_target as resolve_target,
 )
-from .sourced import Sourced as Sourced
 from .specs import (
     GIB as GIB,
     KIB as KIB,
@@ -33,6 +24,7 @@ from .specs import (
     EngineSpec as EngineSpec,
     GpSimdSpec as GpSimdSpec,
     InstanceSpec as InstanceSpec,
+    Sourced as Sourced,
 )
 from .targets import (
     TARGETS as TARGETS,
@@ -43,8 +35,14 @@ from .targets import (
 )
 from .timings import TIMINGS as TIMINGS, CoreTiming as CoreTiming
 from .topology import (
+    MAX_INSTANCES as MAX_INSTANCES,
     CoreCounts as CoreCounts,
+    cluster_of as cluster_of,
     fitting_instances as fitting_instances,
+    is_first_of_instance as is_first_of_instance,
     legal_core_counts as legal_core_counts,
+    one_of as one_of,
     require_core_count as require_core_count,
+    require_degrees as require_degrees,
+    stage_instances as stage_instances,
 )

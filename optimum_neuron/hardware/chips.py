@@ -14,8 +14,7 @@ from collections.abc import Mapping
 
 from . import documents as doc
 from .cores import CFP8, CORES, RATE_16BIT
-from .sourced import cite, revised
-from .specs import GIB, ChipSpec
+from .specs import GIB, ChipSpec, cite, revised
 
 _INFERENTIA = ChipSpec(
     name="Inferentia",

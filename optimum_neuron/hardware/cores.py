@@ -14,8 +14,7 @@ import functools
 from collections.abc import Mapping
 
 from . import documents as doc
-from .sourced import cite, revised
-from .specs import KIB, MIB, CoreSpec, EngineSpec, GpSimdSpec
+from .specs import KIB, MIB, CoreSpec, EngineSpec, GpSimdSpec, cite, revised
 
 RATE_16BIT = ("bfloat16", "float16", "tfloat32")
 _FP8 = ("float8_e4m3", "float8_e5m2")

@@ -19,10 +19,10 @@ from ..base import env
 from ..base.core import Choice, Rejected
 from ..base.startup import apply_environment
 from ..errors import ConfigError, nearest
-from .clusters import cluster_of, split_count
 from .instances import INSTANCES
 from .specs import ChipSpec, InstanceSpec, checked_lnc
 from .targets import TARGETS, Target
+from .topology import cluster_of, split_count
 
 DEFAULT_TARGET = "inf2"
 """Target when nothing names one."""

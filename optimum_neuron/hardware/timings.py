@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from . import documents as doc
-from .sourced import Sourced, cite, revised
+from .specs import Sourced, cite, revised
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,9 @@
 A core is held by whoever has the lock (`flock`) on `nc<N>.lock`, so the kernel frees it when its holder dies, however
 it dies. Records, one JSON file per claim, only tell who that is: one whose cores are free is stale and ignored. Lock
 files are never removed, because removing a locked file would let two processes lock the same name. It does not choose
-cores, see `cores.py`, nor the folder if the home is read-only, see `claims_folder.py`.
+cores, see `cores.py`. If this user cannot write the folder, for example in a container with a read-only file system,
+claims go to a private folder below the temporary one, which processes of the same user with the same home share, and a
+warning says so once.
 
     <OPTIMUM_NEURON_HOME>/cores/<instance>/claims.lock       held while claims are looked at or changed
                                            nc<N>.lock        held by the process that holds the core
@@ -16,19 +18,21 @@ import contextlib
 import datetime
 import fcntl
 import json
+import logging
 import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base import env
 from ..base.wording import aligned
 from ..errors import ConfigError, CoreBusyError
-from ..files.atomic import write_bytes
+from ..files.atomic import can_write, private_folder, write_bytes
 from ..files.plain_json import parse_json
+from ..hardware import InstanceSpec, resolve_instance
 
 Row = dict[str, Any]
 """One use of one core: core_id, pid, model, since, command."""
@@ -186,3 +190,37 @@ def _parsed(text: bytes) -> Row | None:
     if not isinstance(record, dict) or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         return None
     return record if record["pid"] > 0 else None
+
+
+logger = logging.getLogger(__name__)
+
+_PRIVATE: dict[Path, Path] = {}
+"""Private folder by shared folder. It stays the same if the home becomes writable: claims have been made in it."""
+
+
+def claimed_clusters(environ: Mapping[str, str] = os.environ) -> list[InstanceSpec]:
+    """Return the instances with a count, such as "2xtrn1.32xlarge", that have a folder of claims."""
+    clusters = []
+    for folder in sorted((env.home(environ) / "cores").glob("[0-9]*x*")):
+        with contextlib.suppress(ConfigError):  # a folder of another name
+            clusters.append(resolve_instance(folder.name, environ).value)
+    return clusters
+
+
+def claims_folder(instance: InstanceSpec, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that has the claims on the cores of an instance; it may not exist yet."""
+    shared = (env.home(environ) / "cores" / instance.name).absolute()
+    if shared not in _PRIVATE:
+        # Another user may have made the locks in a folder that both can write.
+        if can_write(shared) and all(os.access(lock, os.W_OK) for lock in shared.glob("*.lock")):
+            return shared
+        is_told = any(other.parent == shared.parent for other in _PRIVATE)
+        _PRIVATE[shared] = private_folder(shared)
+        if not is_told:
+            logger.warning(
+                "Cannot write %s, so claims on simulated cores are kept in %s. Processes of other users, and those "
+                "with another OPTIMUM_NEURON_HOME or temporary folder, do not see them.",
+                shared.parent,
+                _PRIVATE[shared].parent,
+            )
+    return _PRIVATE[shared]

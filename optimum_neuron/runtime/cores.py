@@ -3,7 +3,7 @@
 A process claims the cores that a model needs and no others. Several models of one process may share a core; whether
 they fit is the ledger's business (`hbm.py`). It does not depend on programs and weights. The parts: `core_choice.py`
 decides, `core_process.py` keeps the claims of this process, `core_files.py` shares them with other processes, and
-`claims_folder.py` locates them. Work that only looks at results needs no claim: see `private_core.py`.
+`core_files.py` locates them. Work that only looks at results needs no claim: see `private_core.py`.
 
     from optimum_neuron.hardware import resolve_instance
     from optimum_neuron.runtime.cores import claim_cores
@@ -25,7 +25,6 @@ from ..base.core import Choice
 from ..errors import ConfigError, CoreBusyError
 from ..hardware import TARGETS, InstanceSpec, require_core_count
 from . import core_files
-from .claims_folder import claims_folder
 from .core_choice import (
     Allowed,
     Cores,
@@ -38,6 +37,7 @@ from .core_choice import (
     start_of_group,
     starting_at,
 )
+from .core_files import claims_folder
 from .core_process import PROCESS
 from .hbm import HbmLedger, ledger
 from .publisher import PUBLISHER

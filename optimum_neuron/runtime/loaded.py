@@ -27,7 +27,7 @@ from .executor import Executor
 from .fit import require_fit
 from .hbm import Charge, HbmLedger
 from .hooks import HOOKS
-from .host_memory import keep_freed_memory
+from .host import keep_freed_memory
 from .private_core import PrivateCore
 from .publisher import PUBLISHER
 from .segments import State

@@ -1,15 +1,14 @@
 """The performance simulator: work, device time, and estimates. Every number it gives is simulated.
 
 work/            graph to work: cycles by tile, passes, bytes, collectives; exact, no measured constant
-constants.py     what was fitted, from data/constants.json
-device_time.py   work to device time: documented rates and those constants
+device_time.py   work to device time: documented rates, and what was fitted, from data/constants.json
 stacks.py        serving stacks: buckets, batches, host path, by SDK
 serving.py       which graphs run how often for a request
 machine.py       instance, cores, copies, price
 request.py                                       what is asked: options, and the models that each has an effect on
 decoders.py graphs.py compiled.py                counts of the kinds of models, and their estimates
 configured.py captures.py programs.py            counted from a configuration; from graphs
-known.py counts/                                 counts of a configuration, kept on disk for other processes
+known.py                                         counts of a configuration, kept on disk for other processes
 result.py        intervals, quantities, price and machine put together
 diffusion/                                       pipelines of several models
 continuous.py                                    continuous batching: the scheduler without a device

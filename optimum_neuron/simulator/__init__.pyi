@@ -31,25 +31,22 @@ from .compiled import (
     is_paged as is_paged,
     kind_of_generator as kind_of_generator,
 )
-from .constants import (
-    FORMAT as FORMAT,
-    Band as Band,
-    Constants as Constants,
-    CoreConstants as CoreConstants,
-    HostConstants as HostConstants,
-    constants as constants,
-)
 from .continuous import (
     poisson_arrivals as poisson_arrivals,
     simulate_requests as simulate_requests,
     summarize as summarize,
 )
-from .counts import COUNTS as COUNTS
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,
+    FORMAT as FORMAT,
+    Band as Band,
+    Constants as Constants,
+    CoreConstants as CoreConstants,
     CoreRates as CoreRates,
     DeviceTime as DeviceTime,
+    HostConstants as HostConstants,
     all_reduce_s as all_reduce_s,
+    constants as constants,
     core_rates as core_rates,
     device_time as device_time,
 )
@@ -60,6 +57,7 @@ from .entry import (
 )
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
+from .known import COUNTS as COUNTS, count_file as count_file
 from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .pipelined import (

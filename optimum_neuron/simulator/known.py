@@ -11,14 +11,19 @@ is known by one graph of fixed shapes. Timing either needs neither torch nor tra
 from __future__ import annotations
 
 import dataclasses
+import functools
+import types
+import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from ..base import env
 from ..base.core import Choice
+from ..compiler import hash_of_sources
 from ..errors import ConfigError
-from .counts import CountFile, count_file
+from ..files.records import Record, Records, installed_versions
+from ..version import __version__
 from .decoders import DecoderCounts
 from .graphs import RunCounts
 from .machine import Machine
@@ -75,3 +80,114 @@ def _files(folder: Path, request: EstimateRequest, machine: Machine) -> dict[typ
     where = {"instance": machine.instance.value.name, "environment": list(env.machine_variables())}
     files[RunCounts] = count_file(folder, "run", request.of_graphs | where)
     return files
+
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """Return a dataclass as plain data."""
+    return dataclasses.asdict(value)
+
+
+def from_plain(kind: type[T], data: Any) -> T:
+    """Return the dataclass that plain data stands for."""
+    return _read(kind, data)
+
+
+def _read(kind: Any, data: Any) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, data)
+    if origin in (typing.Union, types.UnionType):
+        (other,) = (one for one in args if one is not types.NoneType)
+        return None if data is None else _read(other, data)
+    if origin is Literal:
+        valid = data in args
+    elif origin is tuple:
+        return _tuple(args, data)
+    elif origin is Mapping or origin is dict:
+        if isinstance(data, dict):
+            return {key: _read(args[1], value) for key, value in data.items()}
+        valid = False
+    else:
+        valid = type(data) is kind or (kind is float and type(data) is int)
+    if not valid:
+        raise ValueError(f"{data!r} is not of type {kind}")
+    return data
+
+
+def _dataclass(kind: Any, data: Any) -> Any:
+    types_of = _types(kind)
+    if not isinstance(data, dict) or data.keys() != types_of.keys():
+        raise ValueError(f"not the fields of {kind.__name__}")
+    return kind(**{name: _read(types_of[name], value) for name, value in data.items()})
+
+
+def _tuple(args: tuple[Any, ...], data: Any) -> Any:
+    if not isinstance(data, (list, tuple)):  # JSON has only lists
+        raise ValueError(f"{data!r} is not a list")
+    kinds = [args[0]] * len(data) if args[1:] == (...,) else args
+    if len(kinds) != len(data):
+        raise ValueError(f"{len(data)} values instead of {len(kinds)}")
+    return tuple(_read(kind, value) for kind, value in zip(kinds, data, strict=True))
+
+
+@functools.cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Types of the fields of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""Version of the files."""
+_SOURCES = ("compiler", "exporters", "hardware", "kinds", "models", "simulator", "sources", "weights")
+"""Packages whose source decides counts."""
+_LIBRARIES = ("torch", "transformers")
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    source = hash_of_sources(Path(__file__).parents[1], _SOURCES)
+    return {"format": str(FORMAT), "optimum_neuron": __version__, **installed_versions(*_LIBRARIES), "source": source}
+
+
+COUNTS = Records(name="counts", versions=lambda: _versions())
+
+
+def checkpoint_hash(folder: Path) -> str:
+    """Return the hash of the names and contents of the files of a checkpoint that decide its program."""
+    from ..sources import CONFIGURATION_FILES
+
+    found = {path for pattern in CONFIGURATION_FILES for depth in ("", "*/") for path in folder.glob(depth + pattern)}
+    return hash_of_sources(folder, sorted(str(path.relative_to(folder)) for path in found if path.is_file()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountFile:
+    """The counts of one configuration."""
+
+    record: Record
+
+    def read(self, kind: type[T]) -> tuple[T | None, str]:
+        """Return the counts and where they are; None and an empty text if there are none, None and why if damaged."""
+        try:
+            counts = from_plain(kind, self.record.read().get("counts"))
+            return counts, f"counts of this configuration are in {self.record.path}"
+        except FileNotFoundError:
+            return None, ""
+        except (OSError, ValueError, TypeError) as error:
+            return None, f"the cached counts cannot be read ({error})"
+
+    def write(self, model: str, counts: Any) -> str:
+        """Write counts of a model; return where they are, or why they are not recorded."""
+        return self.record.write({"model": model, "counts": to_plain(counts)})
+
+
+def count_file(folder: Path, name: str, options: Mapping[str, Any]) -> CountFile:
+    """Return the file for the checkpoint of a folder; `name` says what is counted."""
+    key = {"counts": name, "checkpoint": checkpoint_hash(folder), "options": dict(options)}
+    return CountFile(record=COUNTS.find(key))

@@ -21,8 +21,7 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from .constants import Constants, CoreConstants, constants
-from .device_time import CoreRates, core_rates
+from .device_time import Constants, CoreConstants, CoreRates, constants, core_rates
 from .work import Work
 
 MAX_SIZE = 2**20

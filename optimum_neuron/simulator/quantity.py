@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.core import Choice
-from .constants import Band
+from .device_time import Band
 
 if TYPE_CHECKING:
     from .continuous import ServedPool

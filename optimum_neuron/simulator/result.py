@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ..base.core import Choice
 from ..hardware import Target
-from .constants import Band, Constants
+from .device_time import Band, Constants
 from .machine import Machine
 from .quantity import Estimate, Quantity
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from ..base.core import Choice
 from ..hardware import is_first_of_instance
-from .constants import CoreConstants, HostConstants
-from .device_time import CoreRates, DeviceTime, device_time
+from .device_time import CoreConstants, CoreRates, DeviceTime, HostConstants, device_time
 from .lengths import Padding, steps_by_bucket
 from .machine import Machine
 from .quantity import Estimate

@@ -15,7 +15,7 @@ from typing import Any
 from ..base.core import Choice
 from ..compiler import MICROCODE_BYTES
 from ..hardware import require_compilable
-from .constants import Band
+from .device_time import Band
 from .machine import Machine, choose_machine, positive, require_one_instance
 from .quantity import Quantity
 from .result import WIDE

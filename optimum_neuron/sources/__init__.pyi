@@ -12,7 +12,6 @@ from .file_types import (
     read_typed as read_typed,
 )
 from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
-from .kv_cache_scheme import STATIC as STATIC, published_cache as published_cache
 from .lora import Lora as Lora, read_lora as read_lora
 from .pipeline_index import (
     FACTS as FACTS,
@@ -23,8 +22,10 @@ from .pipeline_index import (
     read_index as read_index,
 )
 from .quantization import (
+    STATIC as STATIC,
     layout_of as layout_of,
     method_of as method_of,
+    published_cache as published_cache,
     published_scheme as published_scheme,
     quantization_of as quantization_of,
     require_plain as require_plain,

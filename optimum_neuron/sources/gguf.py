@@ -22,8 +22,8 @@ from typing import Any
 
 from ..base import env
 from ..errors import ModelError
+from ..files.atomic import can_write, private_folder
 from ..files.plain_json import parse_json
-from ..files.private_folder import can_write, private_folder
 from ..weights import (
     GGUF_HINT,
     GgufFile,

@@ -5,7 +5,9 @@ It returns a local folder and the transformers configuration in it; weights are 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,12 @@ from ..base.wording import first_line
 from ..errors import ModelError, nearest
 from ..files.plain_json import parse_json
 from ..options.option import SOURCE_OPTIONS, SourceOptions, check_known
+from ..weights import Checkpoint
 from .config_sizes import require_sizes
 from .gguf import gguf_folder, is_gguf
 from .pipeline_index import DiffusersConfig, is_pipeline, read_index
 from .quantization import require_readable
 from .tasks import SYNONYMS, TASKS, other_tasks, plain_task, task_of, tasks_of
-from .tied import untie_own_head
 
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.neuron"]
 CONFIGURATION_FILES = ["*config*.json", "model_index.json", "modules.json", "*.py"]
@@ -213,3 +215,32 @@ def served_task(config: Any) -> Choice[str] | None:
         if (served := task_of(architecture)) is not None:
             return Choice(value=served, reason=f"config.architectures has {architecture}")
     return None
+
+
+logger = logging.getLogger(__name__)
+
+
+def untie_own_head(config: Any, folder: Path) -> None:
+    """Set `tie_word_embeddings` to False if the files have two different matrices, as transformers does."""
+    if not getattr(config, "tie_word_embeddings", False) or not any(folder.glob("*.safetensors")):
+        return
+    checkpoint = Checkpoint.open(folder)
+    shapes = collections.Counter(spec.shape for spec in checkpoint.specs.values() if len(spec.shape) > 1)
+    num_tokens = getattr(config.get_text_config(), "vocab_size", 0)
+    if not any(count > 1 and max(shape) >= num_tokens for shape, count in shapes.items()):
+        return  # no two tensors can be a head and embeddings; only importing the model's file tells their names
+    import torch
+    import transformers
+
+    names = [name for name in config.architectures or () if hasattr(transformers, name)]
+    tied = (getattr(getattr(transformers, names[0]), "_tied_weights_keys", None) or {}) if names else {}
+    for target, source in tied.items() if isinstance(tied, dict) else ():
+        if not {target, source} <= checkpoint.specs.keys():
+            continue
+        head, embeddings = checkpoint.join([target])[0], checkpoint.join([source])[0]
+        if not torch.equal(head, embeddings):
+            logger.warning(
+                "%s has tie_word_embeddings=true, but %s and %s differ in its files; both are used.",
+                *(folder, target, source),
+            )
+            config.tie_word_embeddings = False

@@ -16,10 +16,9 @@ from .gguf_settings import (
 )
 from .layouts import READERS as READERS, Layout as Layout
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
-from .mapped import DTYPES as DTYPES, MappedFile as MappedFile, drop_pages_of as drop_pages_of
+from .mapped import DTYPES as DTYPES, MappedFile as MappedFile, drop_pages_of as drop_pages_of, empty as empty
 from .mx import mx_numbers as mx_numbers, mx_scale as mx_scale
 from .pack import pack_checkpoint as pack_checkpoint
-from .pages import empty as empty
 from .published import PublishedSource as PublishedSource
 from .published_experts import PublishedExperts as PublishedExperts, is_expert as is_expert
 from .quantized import (

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ..base.core import TensorSpec
 from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
-from .mapped import drop_pages_of
-from .pages import convert
+from .mapped import convert, drop_pages_of
 from .shards import Shards
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from ..base.core import TensorSpec
 from ..base.typed_data import Inside, require_types
 from ..errors import WeightsError
 from ..files.plain_json import parse_json
-from .mapped import MappedFile
-from .pages import concatenate
+from .mapped import MappedFile, concatenate
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..base.core import TensorSpec
 from .gguf_file import GgufEntry, GgufFile
-from .pages import concatenate
+from .mapped import concatenate
 from .schemes import RUN, Part, Scheme, dequantize
 
 if TYPE_CHECKING:

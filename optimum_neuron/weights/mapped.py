@@ -2,12 +2,18 @@
 
 The format is public (8-byte little-endian header length, JSON header, data). The `safetensors` library reads
 single tensors only; joining neighbors without a copy needs their offsets, hence this reader.
+
+Weights that are copied are in huge pages, where the system has them. A decode step reads every weight once. On a
+virtual machine with two cores of an AMD EPYC, reading 100 MB took 3.0 ms from huge pages, 3.6 to 4.4 from small ones,
+and 3.0 from a mapped file, which Linux keeps in large pages by itself.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import mmap
+import sys
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,6 +26,7 @@ from ..files.plain_json import parse_json
 
 if TYPE_CHECKING:
     import torch
+
 
 MAX_HEADER_BYTES = 100_000_000
 """Limit of the safetensors format (its README, section Format)."""
@@ -193,3 +200,43 @@ def _require_covered(name: str, entries: Mapping[str, Entry], data_bytes: int) -
 def _broken(name: str, problem: str) -> WeightsError:
     message = f"{name} is not a complete safetensors file: {problem}."
     return WeightsError(message, hint="Download or export the checkpoint again.", path=name, problem=problem)
+
+
+HUGE_PAGE_BYTES = 2 * 1024**2
+_MADV_HUGEPAGE = 14  # of Linux; Python's `mmap` has it for its own mappings only
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return an uninitialized tensor."""
+    import torch
+
+    tensor = torch.empty(tuple(shape), dtype=dtype)
+    start = tensor.data_ptr()
+    first = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    length = (start + tensor.nbytes) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES - first
+    if length > 0 and sys.platform == "linux":
+        # Advice: a kernel without huge pages refuses it, and nothing else changes.
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_HUGEPAGE)
+    return tensor
+
+
+def concatenate(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    """Return tensors joined along a dimension, in the dtype that holds all of theirs."""
+    import torch
+
+    shape, dtype = list(tensors[0].shape), tensors[0].dtype
+    shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    with torch.no_grad():
+        return torch.cat(list(tensors), dim, out=empty(shape, dtype))
+
+
+def convert(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the tensor contiguous and in a dtype: itself, or a copy."""
+    import torch
+
+    if tensor.dtype == dtype and tensor.is_contiguous():
+        return tensor
+    with torch.no_grad():
+        return empty(tensor.shape, dtype).copy_(tensor)

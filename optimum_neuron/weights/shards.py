@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import TensorSpec
-from .pages import concatenate, convert
+from .mapped import concatenate, convert
 
 if TYPE_CHECKING:
     import torch

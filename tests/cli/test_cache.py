@@ -9,7 +9,7 @@ from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.compiler.neff import write_neff
 from optimum_neuron.errors import ModelError
 from optimum_neuron.exporters import COMPARISONS
-from optimum_neuron.simulator.counts import count_file
+from optimum_neuron.simulator import count_file
 from optimum_neuron.simulator.work import Work
 
 VERSION = "2.21.0"

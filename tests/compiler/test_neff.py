@@ -12,8 +12,7 @@ import uuid
 import pytest
 
 from optimum_neuron.compiler.neff import check_target, neff_from_bytes, open_neff, unpack, write_neff
-from optimum_neuron.compiler.neff.document import NeffDocument
-from optimum_neuron.compiler.neff.header import NeffHeader
+from optimum_neuron.compiler.neff.document import NeffDocument, NeffHeader
 from optimum_neuron.errors import ArtifactError, ConfigError, FormatVersionError, TargetMismatchError
 from tests.raising import raises
 

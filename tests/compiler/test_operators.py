@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from optimum_neuron.compiler.operators import is_allowed, not_allowed
+from optimum_neuron.compiler.package import is_allowed, not_allowed
 from optimum_neuron.compiler.rules import known_ops
 
 UNSAFE = """

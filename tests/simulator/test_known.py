@@ -10,8 +10,7 @@ import pytest
 from transformers import BertConfig, LlamaConfig
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.simulator import compare, estimate
-from optimum_neuron.simulator.counts import store
+from optimum_neuron.simulator import compare, estimate, known
 
 LLAMA = LlamaConfig(
     num_hidden_layers=2,
@@ -101,7 +100,7 @@ def test_changed_configuration_and_changed_source_are_counted_again(folder, monk
     changed = ask(folder)
     assert changed.counts.value == "counted" and changed.tpot_ms.value > before.tpot_ms.value
     assert ask(folder).counts.value == "cached"
-    monkeypatch.setattr(store, "_versions", lambda: {"source": "other"})
+    monkeypatch.setattr(known, "_versions", lambda: {"source": "other"})
     assert ask(folder).counts.value == "counted"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from optimum_neuron.weights.pages import HUGE_PAGE_BYTES, concatenate, convert
+from optimum_neuron.weights.mapped import HUGE_PAGE_BYTES, concatenate, convert
 
 
 def test_joined_tensors_have_the_dtype_that_holds_all():

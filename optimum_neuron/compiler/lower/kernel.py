@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...files.native import NativeLibrary
-from ...files.shared_objects import find
+from ...files.shared_objects import NativeLibrary, find
 from ..define import define
 from .choose import probe_cpu
 from .handles import Handle, Handles, tensors_of

@@ -1,5 +1,8 @@
-from .document import DOCUMENT_NAME as DOCUMENT_NAME, FORMAT_VERSION as FORMAT_VERSION
-from .header import HEADER_SIZE_BYTES as HEADER_SIZE_BYTES
+from .document import (
+    DOCUMENT_NAME as DOCUMENT_NAME,
+    FORMAT_VERSION as FORMAT_VERSION,
+    HEADER_SIZE_BYTES as HEADER_SIZE_BYTES,
+)
 from .reader import (
     Neff as Neff,
     check_target as check_target,

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from ...errors import ArtifactError, ConfigError, FormatVersionError, TargetMismatchError, nearest
-from .document import DOCUMENT_NAME, FORMAT_VERSION, NeffDocument
-from .header import HEADER_SIZE_BYTES, PKG_VERSION, NeffHeader
+from .document import DOCUMENT_NAME, FORMAT_VERSION, HEADER_SIZE_BYTES, PKG_VERSION, NeffDocument, NeffHeader
 from .members import Span, index
 
 _VENDOR_PKG_VERSION = 2

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ...errors import ArtifactError
 from ...files.atomic import disk_full, is_disk_full
-from .document import DOCUMENT_NAME
-from .header import HEADER_SIZE_BYTES
+from .document import DOCUMENT_NAME, HEADER_SIZE_BYTES
 from .reader import Neff, open_neff
 
 

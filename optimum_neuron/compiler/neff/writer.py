@@ -12,8 +12,7 @@ from typing import Any
 
 from ...errors import ArtifactError
 from ...files.atomic import replacing
-from .document import DOCUMENT_NAME, NeffDocument
-from .header import HEADER_SIZE_BYTES, NeffHeader
+from .document import DOCUMENT_NAME, HEADER_SIZE_BYTES, NeffDocument, NeffHeader
 from .members import END_BYTES, member_header, name_problems, padding_bytes
 
 _CHUNK_BYTES = 1 << 20

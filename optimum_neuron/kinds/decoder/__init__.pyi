@@ -12,6 +12,10 @@ from .plan import (
     require_cores as require_cores,
     state_specs as state_specs,
 )
-from .sampling import require_topk as require_topk, sampled_outputs as sampled_outputs
 from .scenarios import Batch as Batch, DecoderScenarios as DecoderScenarios
-from .signature import KEYS_AND_VALUES as KEYS_AND_VALUES, decoder_signature as decoder_signature
+from .signature import (
+    KEYS_AND_VALUES as KEYS_AND_VALUES,
+    decoder_signature as decoder_signature,
+    require_topk as require_topk,
+    sampled_outputs as sampled_outputs,
+)

@@ -11,7 +11,7 @@ from torch import nn
 from ...compiler import Captured, capture
 from ...models import Family, RowAdapters
 from ..base import MODEL
-from .sampling import with_tokens
+from .signature import with_tokens
 
 
 class Entry(nn.Module):

@@ -26,7 +26,7 @@ from ...options.configuration import NeuronConfig
 from ...options.decoder_checks import extend_lengths
 from ..base import MODEL, SHARING
 from .entry import graph_layers, known_kinds
-from .sampling import sampled_outputs, with_tokens
+from .signature import sampled_outputs, with_tokens
 
 
 class PagedEntry(nn.Module):

@@ -36,9 +36,8 @@ from ..base import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Scenario
 from .entry import Entry, capture_entry, graph_layers
 from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
-from .sampling import require_topk, sampled_outputs
 from .scenarios import DecoderScenarios
-from .signature import KEYS_AND_VALUES, decoder_signature
+from .signature import KEYS_AND_VALUES, decoder_signature, require_topk, sampled_outputs
 
 
 def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...engine import ADAPTER_INDEX, STATE_ROW, Input, OutputAxis, RoleSignature, Signature, StateSignature, is_of_layer
+from ...engine import (
+    ADAPTER_INDEX,
+    SAMPLED,
+    STATE_ROW,
+    Input,
+    OutputAxis,
+    RoleSignature,
+    Signature,
+    StateSignature,
+    is_of_layer,
+)
+from ...errors import ConfigError
 from ...models import SLOTS, LayerState, counts_tokens, key_value_state
+from ...options.configuration import DEFAULT_MAX_TOPK, NeuronConfig
 
 _BATCH = OutputAxis(dim=0, axis="batch_size")
 _ADAPTER = Input(name=ADAPTER_INDEX, dtype="int64", axes=("batch_size",), default=0)
@@ -113,3 +125,26 @@ def _paged_signature(
 def _of_one_token(names: Iterable[str]) -> dict[str, tuple[OutputAxis, ...]]:
     """Axes of the results of prefill and decode graphs: hidden states of layers are those of every token."""
     return {name: (_BATCH, _TOKENS) if is_of_layer(name) else (_BATCH,) for name in names}
+
+
+def require_topk(model_config: Any, config: NeuronConfig) -> None:
+    """Check that a vocabulary has as many tokens as a step shall return; the default is for every vocabulary."""
+    number = config.max_topk or DEFAULT_MAX_TOPK
+    vocab_size = getattr(model_config.get_text_config(decoder=True), "vocab_size", number)
+    if number > max(vocab_size, DEFAULT_MAX_TOPK):
+        message = f"max_topk={number} is more than the {vocab_size} tokens of the vocabulary."
+        hint = f"Pass max_topk={DEFAULT_MAX_TOPK}, or another number of at most {vocab_size}."
+        raise ConfigError(message, hint=hint, option="max_topk", value=number, vocab_size=vocab_size)
+
+
+def sampled_outputs(config: NeuronConfig) -> tuple[str, ...]:
+    """Return the names of the results that decode graphs of a configuration have behind the others."""
+    return SAMPLED if config.on_device_sampling else ()
+
+
+def with_tokens(results: Any, max_topk: int) -> Any:
+    """Return results of a decode step, the logits first, and those of `SAMPLED` behind them."""
+    results = results if isinstance(results, tuple) else (results,)
+    logits_B1V = results[0].float()
+    top = logits_B1V.topk(min(max_topk, logits_B1V.shape[-1]), -1)
+    return (*results, logits_B1V.argmax(-1, keepdim=True), top.values, top.indices)

@@ -12,8 +12,7 @@ from ...base.core import Choice
 from ...errors import ConfigError, DeviceMemoryError
 from ...hardware import legal_core_counts
 from ...sources import find_folder
-from ..constants import Constants, CoreConstants
-from ..device_time import CoreRates, DeviceTime, device_time
+from ..device_time import Constants, CoreConstants, CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, does_not_fit
 from ..quantity import Estimate
 from ..request import EstimateRequest

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from optimum_neuron.simulator.counts import count_file, store
+from optimum_neuron.simulator import known
+from optimum_neuron.simulator.known import count_file
 from optimum_neuron.simulator.work import Work
 
 WORK = Work(flops=3, tensor_cycles=1.5)
@@ -50,20 +51,20 @@ def test_name_depends_on_options_and_versions_but_not_on_weights(folder, monkeyp
     assert count_file(folder, "run", {}).record.path == before
     assert count_file(folder, "run", {"batch_size": 2}).record.path != before
     assert count_file(folder, "decoder", {}).record.path != before
-    monkeypatch.setattr(store, "_versions", lambda: {"source": "changed counter"})
+    monkeypatch.setattr(known, "_versions", lambda: {"source": "changed counter"})
     assert count_file(folder, "run", {}).record.path != before
 
 
 def test_versions_change_with_the_source(tmp_path, monkeypatch):
-    package = tmp_path / "optimum_neuron" / "simulator" / "counts"
+    package = tmp_path / "optimum_neuron" / "simulator"
     package.mkdir(parents=True)
-    for name in store._SOURCES:
+    for name in known._SOURCES:
         (tmp_path / "optimum_neuron" / name).mkdir(exist_ok=True)
-    monkeypatch.setattr(store, "__file__", str(package / "store.py"))
+    monkeypatch.setattr(known, "__file__", str(package / "known.py"))
     hashes = []
     for text in ("FACTOR = 1", "FACTOR = 2"):
-        (package.parent / "counter.py").write_text(text)
-        hashes.append(store._versions.__wrapped__()["source"])
+        (package / "counter.py").write_text(text)
+        hashes.append(known._versions.__wrapped__()["source"])
     assert hashes[0] != hashes[1]
 
 
