@@ -92,6 +92,7 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_RT_VIRTUAL_CORE_SIZE": Variable("the same as NEURON_LOGICAL_NC_CONFIG"),
     "NEURON_RT_VISIBLE_CORES": Variable('which simulated cores this process may claim, for example "0" or "0-3,6"'),
     "NKI_PRECISE_FP": Variable("0 keeps all floats of NKI kernels in float32 (default: 1, their dtypes)"),
+    "NXD_CPU_MODE": Variable("1 trains with neuronx_distributed on the CPU, without the device xla"),
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
     "OPTIMUM_NEURON_API_KEY": Variable("key that requests to neuron serve must have, beside those of --api_key"),
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(

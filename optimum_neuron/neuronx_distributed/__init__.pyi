@@ -1,2 +1,26 @@
+from . import (
+    activation_checkpoint as activation_checkpoint,
+    adamw as adamw,
+    arithmetic as arithmetic,
+    attributes as attributes,
+    batches as batches,
+    checkpoint as checkpoint,
+    checkpointing as checkpointing,
+    configuration as configuration,
+    embedding as embedding,
+    grads as grads,
+    launching as launching,
+    layers as layers,
+    loss_functions as loss_functions,
+    mappings as mappings,
+    model as model,
+    moving as moving,
+    optimizer as optimizer,
+    padding as padding,
+    parallel_state as parallel_state,
+    qkv_linear as qkv_linear,
+    random_numbers as random_numbers,
+    zero as zero,
+)
 from .hf_tracer import HFTracer as HFTracer
 from .rings import CollectivesConfig as CollectivesConfig

@@ -16,15 +16,8 @@ PARTS = {
     "optimum_neuron_sim_sdk": (
         "sdk/",
         (
-            *(
-                "libneuronxla/",
-                "neuronx_distributed_inference/",
-                "neuronxcc/",
-                "nki/",
-                "optimum/commands/neuron/",
-                "optimum/exporters/",
-                "optimum/neuron/",
-            ),
+            *("libneuronxla/", "neuronx_distributed/", "neuronx_distributed_inference/", "neuronxcc/", "nki/"),
+            *("optimum/commands/neuron/", "optimum/exporters/", "optimum/neuron/"),
             *("torch_neuron/", "torch_neuronx/", "transformers_neuronx/"),
         ),
     ),
@@ -63,7 +56,8 @@ def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
 names = ["optimum_neuron", "optimum.neuron", "optimum.exporters.neuron", "torch_neuronx", "neuronxcc", "nki"]
-names += ["libneuronxla", "neuronx_distributed_inference", "torch_neuron", "transformers_neuronx"]
+names += ["libneuronxla", "neuronx_distributed", "neuronx_distributed_inference", "torch_neuron"]
+names += ["transformers_neuronx"]
 modules = {name: importlib.import_module(name) for name in names}
 print(json.dumps({name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()}))
 """

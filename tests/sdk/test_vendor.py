@@ -35,6 +35,7 @@ def test_importing_is_light(modules):
         ("torch-neuronx", "torch_neuronx"),
         ("neuronx-cc", "neuronxcc"),
         ("libneuronxla", "libneuronxla"),
+        ("neuronx-distributed", "neuronx_distributed"),
         ("nki", "nki"),
         ("transformers-neuronx", "transformers_neuronx"),
         ("neuronx-distributed-inference", "neuronx_distributed_inference"),

@@ -1,0 +1,51 @@
+"""Facts that all ranks must have alike: the ranks compare them, so that none waits for another that has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+
+from ..errors import ConfigError
+
+
+def require_agreement(what: str, facts: Mapping[str, Any], group: dist.ProcessGroup | None = None) -> None:
+    """Require that all ranks pass the same facts; the error is raised on each of them.
+
+    Args:
+        what: the facts, in the message.
+        facts: values by name.
+        group: the ranks that compare; None: all.
+    """
+    everyone = exchanged(dict(facts), group)
+    for name in facts:
+        values = [other.get(name) for other in everyone]
+        if any(value != values[0] for value in values):
+            text = ", ".join(f"{value!r} on rank {rank}" for rank, value in enumerate(values))
+            message = f"Ranks have other {what}: {name} is {text}."
+            raise ConfigError(message, hint="Pass the same values on every rank.", name=name, values=values)
+
+
+def exchanged(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+    """Return the values of all ranks; without other ranks, its own."""
+    if not dist.is_initialized() or dist.get_world_size(group) == 1:
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(found, value, group=group)
+    return found
+
+
+def require_everywhere(problem: str | None, hint: str, group: dist.ProcessGroup | None = None, **details: Any) -> None:
+    """Raise the first problem that a rank of the group has, on all of its ranks.
+
+    Args:
+        problem: what this rank found; None: nothing.
+        hint: the remedy.
+        group: the ranks; None: all.
+        **details: facts of the error.
+    """
+    problems = {rank: text for rank, text in enumerate(exchanged(problem, group)) if text is not None}
+    if problems:
+        rank, text = next(iter(problems.items()))
+        raise ConfigError(f"Rank {rank}: {text}", hint=hint, ranks=sorted(problems), **details)

@@ -1,0 +1,91 @@
+"""Attributes of parameters which say how ranks divide them; gradients, checkpoints, and scripts read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError, ShapeError
+from .parallel_state import TENSOR
+
+DEFAULTS: Mapping[str, Any] = {
+    "tensor_model_parallel": False,
+    "partition_dim": -1,
+    "partition_stride": 1,
+    "num_partitions": 1,
+    "rank_ordering": None,
+}
+"""Attributes of a parameter that ranks have alike."""
+
+
+def set_tensor_model_parallel_attributes(
+    tensor: torch.Tensor,
+    is_parallel: bool,
+    dim: int,
+    stride: int,
+    num_partitions: int = -1,
+    rank_ordering: list[int] | None = None,
+) -> None:
+    """Say how ranks divide a tensor.
+
+    Args:
+        tensor: this rank's part.
+        is_parallel: ranks have different parts.
+        dim: the dimension that is divided.
+        stride: how many pieces a rank has, each with pieces of the other ranks behind it.
+        num_partitions: number of parts; -1: the degree of tensor parallelism.
+        rank_ordering: which part the rank at each place has; None: that of its place.
+    """
+    if hasattr(tensor, "tensor_model_parallel"):
+        raise ConfigError("The tensor has its attributes already.", hint="Call it once for each parameter.")
+    count = TENSOR.size() if num_partitions == -1 else num_partitions
+    if rank_ordering is not None and sorted(rank_ordering) != list(range(count)):
+        message = f"rank_ordering is {rank_ordering}, and there are {count} parts."
+        raise ConfigError(message, hint="Name each rank once.", rank_ordering=rank_ordering)
+    values = (is_parallel, dim, stride, count, rank_ordering)
+    for name, value in zip(DEFAULTS, values, strict=True):
+        setattr(tensor, name, value)
+
+
+def set_defaults_if_not_set_tensor_model_parallel_attributes(tensor: torch.Tensor) -> None:
+    """Say that ranks have a tensor alike, unless something else was said.
+
+    Args:
+        tensor: the parameter.
+    """
+    for name, value in DEFAULTS.items():
+        if not hasattr(tensor, name):
+            setattr(tensor, name, value)
+
+
+def copy_tensor_model_parallel_attributes(destination_tensor: torch.Tensor, source_tensor: torch.Tensor) -> None:
+    """Copy the attributes of a parameter to another.
+
+    Args:
+        destination_tensor: gets them.
+        source_tensor: has them.
+    """
+    for name in DEFAULTS:
+        if hasattr(source_tensor, name):
+            setattr(destination_tensor, name, getattr(source_tensor, name))
+
+
+def is_divided(tensor: torch.Tensor) -> bool:
+    """Whether ranks have different parts of a parameter."""
+    return bool(getattr(tensor, "tensor_model_parallel", False))
+
+
+def part_of(whole: torch.Tensor, like: torch.Tensor, rank: int, name: str = "") -> torch.Tensor:
+    """The part of a whole tensor that a rank has, by the attributes of `like`."""
+    if not is_divided(like):
+        return whole
+    dim, stride, count = like.partition_dim, like.partition_stride, like.num_partitions
+    if whole.shape[dim] % (count * stride):
+        message = f"{count} ranks with {stride} pieces each cannot divide {list(whole.shape)} {name}".rstrip()
+        hint = "Use a length that their product divides, or pad the model."
+        raise ShapeError(f"{message}.", hint=hint, shape=list(whole.shape), dim=dim, ranks=count)
+    place = rank if like.rank_ordering is None else like.rank_ordering[rank]
+    pieces = whole.chunk(count * stride, dim)
+    return torch.cat(pieces[place::count], dim).contiguous()

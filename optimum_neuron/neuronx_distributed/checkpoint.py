@@ -1,0 +1,220 @@
+"""Checkpoints of a training run, in the vendor's layout; both read the files of the other.
+
+    checkpoints/step_10/checkpoint                                       begun
+    checkpoints/step_10/model/dp_rank_00_tp_rank_01_pp_rank_00.pt        a rank's part of the model
+    checkpoints/step_10/optim/dp_rank_00_tp_rank_01_pp_rank_00.pt        with ZeRO-1, one for each rank
+    checkpoints/step_10/scheduler.pt, checkpoints/step_10/user_content.pt
+    checkpoints/step_10/done                                             complete
+
+With `use_xser` tensors are files of their own in `<name>.pt.tensors`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..errors import ConfigError
+from ..xla import serialization
+from .agreement import require_agreement, require_everywhere
+from .checkpoint_writer import WRITER, completed_tags, is_first
+from .checkpointing import PathLike, barrier, ranks_of_axes, read_file, require_file
+from .optimizer import NxDOptimizer
+from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR
+from .zero import NeuronZero1Optimizer
+
+_NAME = re.compile(r"dp_rank_(\d+)(?:_ep_rank_\d+)?_tp_rank_(\d+)_pp_rank_(\d+)\.pt")
+
+
+def save_checkpoint(
+    checkpoint_dir_str: PathLike,
+    tag: str | int,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    user_content: Any = None,
+    num_workers: int = 8,
+    use_xser: bool = False,
+    num_kept_ckpts: int | None = None,
+    async_save: bool = False,
+    zero1_optimizer: bool = False,
+) -> None:
+    """Save what is passed, each rank its part; all ranks call it.
+
+    Args:
+        checkpoint_dir_str: folder of all checkpoints.
+        tag: name of this one.
+        model: the model, or its states.
+        optimizer: the optimizer, or its states.
+        scheduler: the scheduler.
+        user_content: plain data, which rank 0 writes.
+        num_workers: how many ranks of a machine write at once; all do.
+        use_xser: write one file for each tensor.
+        num_kept_ckpts: how many checkpoints to keep; the oldest are removed; None: all.
+        async_save: return before the files are written; the next save or `finalize_checkpoint` completes them.
+        zero1_optimizer: `optimizer` is the states of a ZeRO-1 optimizer.
+
+    Raises:
+        ConfigError: ranks save under other names, or one could not write.
+    """
+    _require_ranks()
+    finalize_checkpoint()
+    facts = {"tag": str(tag), "use_xser": use_xser, "num_kept_ckpts": num_kept_ckpts, "async_save": async_save}
+    require_agreement("arguments of save_checkpoint", facts)
+    folder = Path(checkpoint_dir_str) / str(tag)
+    if is_first():
+        (folder / "done").unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "checkpoint").write_text("1")
+    barrier()
+    items: list[tuple[Any, Path, bool]] = []
+    tp, _, dp = ranks_of_axes()
+    if model is not None and dp == 0:
+        items.append((_states(model), folder / "model" / _name(), use_xser))
+    if optimizer is not None:
+        has_zero = _is_zero(optimizer) if not isinstance(optimizer, dict) else zero1_optimizer
+        if has_zero or dp == 0:
+            items.append((_states(optimizer), folder / "optim" / _name(by_data=has_zero), use_xser))
+    if is_first():
+        for name, data in (("scheduler", scheduler), ("user_content", user_content)):
+            if data is not None:
+                items.append((_states(data), folder / f"{name}.pt", False))
+    WRITER.begin(folder, items, num_kept=num_kept_ckpts, waits=not async_save)
+
+
+def _states(value: Any) -> Any:
+    return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def _require_ranks() -> None:
+    if not TENSOR.is_made():
+        message = "There are no groups of ranks, which checkpoints are divided by."
+        raise ConfigError(message, hint="Call initialize_model_parallel() first, also with one process.")
+
+
+def _name(*, by_data: bool = False) -> str:
+    tp, pp, dp = ranks_of_axes()
+    experts = f"_ep_rank_{EXPERT.rank():02d}" if EXPERT.size() > 1 and not by_data else ""
+    return f"dp_rank_{dp if by_data else 0:02d}{experts}_tp_rank_{tp:02d}_pp_rank_{pp:02d}.pt"
+
+
+def _is_zero(optimizer: Any) -> bool:
+    inner = optimizer.optimizer if isinstance(optimizer, NxDOptimizer) else optimizer
+    return isinstance(inner, NeuronZero1Optimizer)
+
+
+def has_checkpoint(checkpoint_dir_str: PathLike) -> bool:
+    """Return whether a folder has a complete checkpoint.
+
+    Args:
+        checkpoint_dir_str: folder of all checkpoints.
+    """
+    return bool(completed_tags(Path(checkpoint_dir_str)))
+
+
+def load_checkpoint(
+    path: PathLike,
+    tag: str | int | None = None,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    num_workers: int = 8,
+    strict: bool = True,
+) -> Any:
+    """Load this rank's part of a checkpoint; all ranks call it.
+
+    Args:
+        path: folder of all checkpoints.
+        tag: name of the checkpoint; None: the one that was completed last.
+        model: the model, or a dict which gets the states.
+        optimizer: the optimizer, or a dict which gets the states.
+        scheduler: the scheduler.
+        num_workers: how many ranks of a machine read at once; all do.
+        strict: the model has the same names.
+
+    Returns:
+        The `user_content`, or None.
+
+    Raises:
+        ConfigError: there is no complete checkpoint, it was saved with other degrees, or a rank's file is missing.
+    """
+    _require_ranks()
+    finalize_checkpoint()
+    tags = completed_tags(Path(path))
+    require_everywhere(
+        None if tags or tag is not None else f"there is no complete checkpoint under {path}.",
+        "Pass the folder of all checkpoints, which save_checkpoint wrote.",
+        path=str(path),
+    )
+    folder = Path(path) / (tags[-1] if tag is None else str(tag))
+    if model is not None:
+        _require_degrees(folder / "model")
+        _give(model, _read(folder / "model" / _name()), strict=strict)
+    if optimizer is not None:
+        has_zero = dict(_parts(folder / "optim")).get("data", 1) > 1
+        if not isinstance(optimizer, dict):
+            _require_zero(folder, has_zero, _is_zero(optimizer))
+            has_zero = _is_zero(optimizer)
+        _require_degrees(folder / "optim", data=DATA.size() if has_zero else 1)
+        _give(optimizer, _read(folder / "optim" / _name(by_data=has_zero)))
+    if scheduler is not None:
+        require_file(folder / "scheduler.pt")
+        scheduler.load_state_dict(read_file(folder / "scheduler.pt"))
+    barrier()
+    content = folder / "user_content.pt"
+    return read_file(content) if content.exists() else None
+
+
+def _read(file: Path) -> Any:
+    require_file(file)
+    has_files = Path(serialization.tensors_folder(str(file))).is_dir()
+    return serialization.load_tensors(str(file)) if has_files else read_file(file)
+
+
+def _give(target: Any, states: Any, *, strict: bool = True) -> None:
+    if isinstance(target, nn.Module):
+        target.load_state_dict(states, strict=strict)
+    elif isinstance(target, dict):
+        target.update(states)
+    else:
+        target.load_state_dict(states)
+
+
+def _parts(folder: Path) -> Iterator[tuple[str, int]]:
+    """Degrees with which a folder was written."""
+    ranks = [tuple(map(int, match.groups())) for match in map(_NAME.fullmatch, sorted(_names(folder))) if match]
+    for place, name in enumerate(("data", "tensor", "pipeline")):
+        yield name, 1 + max((rank[place] for rank in ranks), default=0)
+
+
+def _names(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()] if folder.is_dir() else []
+
+
+def _require_degrees(folder: Path, data: int = 1) -> None:
+    """Require that a folder was written with the degrees of this run."""
+    saved = dict(_parts(folder))
+    own = {"data": data, "tensor": TENSOR.size(), "pipeline": PIPELINE.size()}
+    problem = None
+    if _names(folder) and saved != own:
+        text = ", ".join(f"{name} {saved[name]} (here {own[name]})" for name in own if saved[name] != own[name])
+        problem = f"the files in {folder} were saved with other degrees: {text}."
+    hint = "Load with the degrees of the run that saved it, or merge the parts of the model first."
+    require_everywhere(problem, hint, saved=saved, degrees=own)
+
+
+def _require_zero(folder: Path, is_saved: bool, is_used: bool) -> None:
+    problem = None
+    if is_saved != is_used and (is_saved or DATA.size() > 1):
+        kinds = ("ZeRO-1", "an optimizer without ZeRO-1")
+        problem = f"{folder / 'optim'} has the states of {kinds[not is_saved]}, and this is {kinds[not is_used]}."
+    require_everywhere(problem, "Set zero_one_enabled as in the run that saved it.", is_saved=is_saved)
+
+
+def finalize_checkpoint() -> None:
+    """Wait until the files of an asynchronous save are written, and mark it as complete; all ranks call it."""
+    WRITER.finish()

@@ -1,0 +1,105 @@
+"""Writes a checkpoint's files, now or in a thread, and marks it as complete when all ranks have written.
+
+It does not know what the files hold.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..xla import serialization
+from .agreement import require_everywhere
+from .moving import to_cpu
+
+Item = tuple[Any, Path, bool]
+"""Data, its file, and whether each tensor is a file of its own."""
+
+
+def is_first() -> bool:
+    """Whether this is rank 0."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def completed_tags(folder: Path) -> list[str]:
+    """Names of the complete checkpoints of a folder; the one that was completed last is last."""
+    if not folder.is_dir():
+        return []
+    done = [child / "done" for child in folder.iterdir() if (child / "done").is_file()]
+    return [file.parent.name for file in sorted(done, key=lambda file: (file.stat().st_mtime_ns, file.parent.name))]
+
+
+class Writer:
+    """The checkpoint that is being written, at most one."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._num_kept: int | None = None
+        self._problem: Future[str | None] | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    def begin(self, folder: Path, items: Sequence[Item], *, num_kept: int | None, waits: bool) -> None:
+        """Write files; `waits` completes the checkpoint before it returns."""
+        self._folder, self._num_kept = folder, num_kept
+        if waits:
+            self._problem = Future()
+            self._problem.set_result(_write(items))
+            self.finish()
+            return
+        # Tensors change before the thread reads them: those with files of their own are written now, others are copied.
+        early = _write([item for item in items if item[2]])
+        late = [(to_cpu(data), file, False) for data, file, by_tensor in items if not by_tensor]
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+            atexit.register(self._finish_at_exit)
+        self._problem = self._threads.submit(lambda: early or _write(late))
+
+    def finish(self) -> None:
+        """Wait for the files, and mark the checkpoint as complete if all ranks have written."""
+        if self._folder is None or self._problem is None:
+            return
+        folder, problem = self._folder, self._problem.result()
+        self._folder = self._problem = None
+        require_everywhere(problem, "Free space, or choose another folder, and save again.", path=str(folder))
+        if is_first():
+            (folder / "done").write_text("1")
+            _remove_old(folder.parent, self._num_kept)
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            dist.barrier()
+
+    def _finish_at_exit(self) -> None:
+        with contextlib.suppress(Exception):  # a rank that ended with an error leaves the checkpoint incomplete
+            self.finish()
+
+
+def _write(items: Sequence[Item]) -> str | None:
+    """Write files, and return what prevented it."""
+    for data, file, by_tensor in items:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if by_tensor:
+                serialization.save_tensors(data, str(file), master_only=False)
+            else:
+                torch.save(to_cpu(data), file)
+        except OSError as error:
+            return f"{file} could not be written: {error}"
+    return None
+
+
+def _remove_old(folder: Path, num_kept: int | None) -> None:
+    """Remove the oldest complete checkpoints, their mark `done` first, so that the rest of one is never loaded."""
+    for tag in completed_tags(folder)[: -num_kept or None] if num_kept else ():
+        (folder / tag / "done").unlink()
+        shutil.rmtree(folder / tag)
+
+
+WRITER = Writer()
+"""The checkpoint of this process."""

@@ -1,0 +1,262 @@
+"""The configuration of a training run, and the model and the optimizer that follow from it.
+
+config = neuronx_distributed_config(tensor_parallel_size=2, optimizer_config={"zero_one_enabled": True})
+model = initialize_parallel_model(config, build_model)
+optimizer = initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-3)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pprint import pformat
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from ..errors import ConfigError, ModelError, invalid_choice
+from . import parallel_state
+from .activation_checkpoint import apply_activation_checkpointing
+from .agreement import require_agreement
+from .model import NxDModel
+from .moving import get_device, move_model_to_device
+from .optimizer import NxDOptimizer
+from .padding import pad_model as pad
+from .zero import NeuronZero1Optimizer
+
+Config = dict[str, Any]
+_logger = logging.getLogger("Neuron")
+
+
+def neuronx_distributed_config(
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    expert_parallel_size: int = 1,
+    context_parallel_size: int = 1,
+    pipeline_config: Config | None = None,
+    optimizer_config: Config | None = None,
+    activation_checkpoint_config: Any = None,
+    pad_model: bool = False,
+    sequence_parallel: bool = False,
+    model_init_config: Config | None = None,
+    lora_config: Any = None,
+    mixed_precision_config: Config | None = None,
+    sequential_move_factor: int = 11,
+    lnc_size: int = 1,
+) -> Config:
+    """Return a configuration with its defaults filled in, and make the groups of ranks if torch.distributed has begun.
+
+    Args:
+        tensor_parallel_size: number of ranks that divide tensors.
+        pipeline_parallel_size: number of stages.
+        expert_parallel_size: number of ranks that divide experts.
+        context_parallel_size: number of ranks that divide sequences.
+        pipeline_config: arguments of the pipeline.
+        optimizer_config: `zero_one_enabled`, `grad_clipping`, `max_grad_norm`.
+        activation_checkpoint_config: "full", or the classes whose activations are computed again.
+        pad_model: add heads until ranks can divide them.
+        sequence_parallel: sum gradients of parameters that are used on parts of a sequence.
+        model_init_config: `meta_device_init`, `param_init_fn`, `sequential_move_factor`.
+        lora_config: not supported yet.
+        mixed_precision_config: `use_master_weights`, `use_fp32_grad_acc`, `use_master_weights_in_ckpt`.
+        sequential_move_factor: how many ranks move a model at once, on hardware.
+        lnc_size: physical cores of a core.
+
+    Raises:
+        ConfigError: an option is unknown, options contradict each other, or ranks have other options.
+    """
+    if lora_config is not None:
+        message = "LoRA is not available under the names of neuronx_distributed."
+        raise ConfigError(message, hint="Pass a peft model to NeuronTrainer.", option="lora_config")
+    optimizer_config = _filled(
+        "optimizer_config", optimizer_config, zero_one_enabled=False, grad_clipping=True, max_grad_norm=1.0
+    )
+    zero = bool(optimizer_config["zero_one_enabled"])
+    precision = _filled(
+        "mixed_precision_config",
+        mixed_precision_config,
+        use_master_weights=zero,
+        use_fp32_grad_acc=zero,
+        use_master_weights_in_ckpt=False,
+    )
+    init = _filled(
+        "model_init_config",
+        model_init_config,
+        sequential_move_factor=sequential_move_factor,
+        meta_device_init=False,
+        param_init_fn=None,
+    )
+    if init["meta_device_init"] and init["param_init_fn"] is None:
+        message = "meta_device_init makes a model without values."
+        raise ConfigError(message, hint="Pass param_init_fn too, which draws them.", option="param_init_fn")
+    set_options = sorted(name for name, value in precision.items() if value)
+    if set_options and not zero:
+        message = f"mixed_precision_config has {', '.join(set_options)}, and the optimizer is not ZeRO-1."
+        hint = "Pass optimizer_config={'zero_one_enabled': True}, or False for them."
+        raise ConfigError(message, hint=hint, options=set_options)
+    config = {
+        "tensor_parallel_size": tensor_parallel_size,
+        "pipeline_parallel_size": pipeline_parallel_size,
+        "expert_parallel_size": expert_parallel_size,
+        "context_parallel_size": context_parallel_size,
+        "pipeline_config": pipeline_config,
+        "optimizer_config": optimizer_config,
+        "activation_checkpoint_config": activation_checkpoint_config,
+        "pad_model": pad_model,
+        "sequence_parallel": sequence_parallel,
+        "model_init_config": init,
+        "lora_config": lora_config,
+        "mixed_precision_config": precision,
+        "lnc_size": lnc_size,
+    }
+    if dist.is_initialized():
+        _make_groups(config)
+        switches = {**optimizer_config, **precision, "sequence_parallel": sequence_parallel, "pad_model": pad_model}
+        require_agreement("options", switches)
+        if parallel_state.is_global_rank_zero():
+            _logger.info("NxD config: \n%s", pformat(config))
+    return config
+
+
+def _filled(name: str, given: Mapping[str, Any] | None, **defaults: Any) -> Config:
+    """Options with their defaults, of which a warning tells where others were given."""
+    if given is None:
+        return dict(defaults)
+    for key in given:
+        if key not in defaults:
+            raise invalid_choice(f"key of {name}", key, defaults)
+    for key in defaults:
+        if key not in given and parallel_state.is_global_rank_zero():
+            _logger.warning("%s is not set, automatically set it to %s.", key, defaults[key])
+    return {**defaults, **given}
+
+
+def _make_groups(config: Config) -> None:
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=config["tensor_parallel_size"],
+        pipeline_model_parallel_size=config["pipeline_parallel_size"],
+        context_parallel_size=config["context_parallel_size"],
+        expert_model_parallel_size=config["expert_parallel_size"],
+        lnc_size=config["lnc_size"],
+    )
+
+
+def initialize_parallel_model(
+    nxd_config: Config, model_fn: Callable[..., nn.Module], include_buffers: bool = False, *args: Any, **kwargs: Any
+) -> NxDModel:
+    """Build a model, and move it to this rank's device.
+
+    Args:
+        nxd_config: what `neuronx_distributed_config` returned.
+        model_fn: builds the model.
+        include_buffers: with `meta_device_init`, make buffers without values too.
+        *args: arguments of `model_fn`.
+        **kwargs: arguments of `model_fn`.
+    """
+    if not parallel_state.model_parallel_is_initialized():
+        _make_groups(nxd_config)
+    if nxd_config["pipeline_parallel_size"] > 1:
+        message = "Pipelines are not available under the names of neuronx_distributed."
+        hint = "Use NeuronTrainer with pipeline_parallel_size, or torch.distributed.pipelining on device xla."
+        raise ConfigError(message, hint=hint, option="pipeline_parallel_size")
+    init = nxd_config["model_init_config"]
+    if init["meta_device_init"]:
+        model = _on_meta(model_fn, include_buffers, args, kwargs)
+        _give_memory(model)
+        _initialize(model, init["param_init_fn"])
+    else:
+        model = model_fn(*args, **kwargs)
+    if nxd_config["pad_model"]:
+        heads = getattr(getattr(model, "config", None), "num_attention_heads", None)
+        if heads is None:
+            message = f"{type(model).__name__} has no config.num_attention_heads to pad."
+            raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)
+        pad(model, parallel_state.TENSOR.size(), heads)
+    move_model_to_device(model, get_device())
+    wrapped = NxDModel(model, nxd_config)
+    if nxd_config["activation_checkpoint_config"] is not None:
+        classes = _checkpointed(model, nxd_config["activation_checkpoint_config"])
+        apply_activation_checkpointing(wrapped, lambda module: isinstance(module, classes))
+    return wrapped
+
+
+def _on_meta(model_fn: Callable[..., nn.Module], include_buffers: bool, args: Any, kwargs: Any) -> nn.Module:
+    if include_buffers:
+        with torch.device("meta"):
+            return model_fn(*args, **kwargs)
+    hook = register_module_parameter_registration_hook(lambda module, name, parameter: _moved(parameter, "meta"))
+    try:
+        return model_fn(*args, **kwargs)
+    finally:
+        hook.remove()
+
+
+def _moved(parameter: nn.Parameter, device: str) -> nn.Parameter:
+    """A parameter without values that says the same about ranks."""
+    own = nn.Parameter(torch.empty_like(parameter, device=device), requires_grad=parameter.requires_grad)
+    vars(own).update(vars(parameter))
+    return own
+
+
+def _give_memory(model: nn.Module) -> None:
+    """Give parameters and buffers memory, and keep what they say about ranks."""
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None and parameter.device.type == "meta":
+                module._parameters[name] = _moved(parameter, "cpu")
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None and buffer.device.type == "meta":
+                module._buffers[name] = torch.empty_like(buffer, device="cpu")
+
+
+def _initialize(model: nn.Module, param_init_fn: Callable[..., Any]) -> None:
+    for module in model.modules():
+        if any(True for _ in module.parameters(recurse=False)):
+            param_init_fn(module, torch.device("cpu"))
+
+
+def _checkpointed(model: nn.Module, chosen: Any) -> tuple[type[nn.Module], ...]:
+    """Classes whose activations are computed again."""
+    if chosen == "full":
+        names = set(getattr(model, "_no_split_modules", None) or ())
+        found = {type(module) for module in model.modules() if type(module).__name__ in names}
+        if not found:
+            message = f"{type(model).__name__} does not say which of its modules are layers."
+            hint = "Pass the class of its layers as activation_checkpoint_config."
+            raise ModelError(message, hint=hint, model=type(model).__name__)
+        return tuple(sorted(found, key=lambda one: one.__name__))
+    return tuple(chosen) if isinstance(chosen, (list, tuple)) else (chosen,)
+
+
+def initialize_parallel_optimizer(
+    nxd_config: Config,
+    optimizer_class: Callable[..., torch.optim.Optimizer],
+    parameters: Iterable[Any],
+    **defaults: Any,
+) -> NxDOptimizer:
+    """Return an optimizer that averages and clips gradients over ranks before each step.
+
+    Args:
+        nxd_config: what `neuronx_distributed_config` returned.
+        optimizer_class: the optimizer, such as `torch.optim.AdamW`.
+        parameters: as of any optimizer.
+        **defaults: arguments of the optimizer.
+    """
+    options, precision = nxd_config["optimizer_config"], nxd_config["mixed_precision_config"]
+    if not options["zero_one_enabled"]:
+        return NxDOptimizer(optimizer_class(parameters, **defaults), nxd_config)
+    optimizer = NeuronZero1Optimizer(
+        parameters,
+        optimizer_class,
+        grad_clipping=options["grad_clipping"],
+        max_norm=options["max_grad_norm"],
+        pin_layout=False,
+        use_grad_acc_hook=precision["use_fp32_grad_acc"],
+        higher_cc_precision=precision["use_fp32_grad_acc"],
+        save_master_weights=precision["use_master_weights_in_ckpt"],
+        **defaults,
+    )
+    return NxDOptimizer(optimizer, nxd_config)

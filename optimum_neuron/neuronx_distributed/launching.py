@@ -1,0 +1,51 @@
+"""Facts of a launch that scripts ask for, and output of rank 0."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch.distributed as dist
+
+from ..base import env
+from .parallel_state import is_global_rank_zero
+
+
+def get_local_world_size() -> int:
+    """Return the number of processes on this machine."""
+    world = dist.get_world_size() if dist.is_initialized() else 1
+    return int(env.variable("LOCAL_WORLD_SIZE") or world)
+
+
+def is_pjrt_device() -> bool:
+    """Return whether PJRT_DEVICE is NEURON."""
+    return env.variable("PJRT_DEVICE") == "NEURON"
+
+
+def requires_init_pg_override() -> bool:
+    """Return whether `init_process_group` needs `init_method="pjrt://"`: it does not."""
+    return False
+
+
+def master_print(*messages: Any) -> None:
+    """Print on rank 0.
+
+    Args:
+        *messages: as of `print`.
+    """
+    if is_global_rank_zero():
+        print(*messages, flush=True)
+
+
+def get_logger(name: str = "neuronx_distributed", rank0_only: bool = True) -> logging.Logger:
+    """Return a logger.
+
+    Args:
+        name: its name.
+        rank0_only: other ranks write warnings and errors only.
+    """
+    logger = logging.getLogger(name)
+    if rank0_only and not is_global_rank_zero():
+        logger = logging.getLogger(f"{name}.other_ranks")
+        logger.setLevel(logging.WARNING)
+    return logger

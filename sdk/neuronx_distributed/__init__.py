@@ -1,0 +1,183 @@
+"""`neuronx_distributed`, the vendor's library for distributed training, as a front door to
+`optimum_neuron.neuronx_distributed`.
+
+It refuses to be imported where the vendor's `neuronx-distributed` is installed, because both own this file. The
+vendor's own package runs on this package's `torch_xla` and `torch_neuronx`.
+
+    import neuronx_distributed as nxd
+    from neuronx_distributed.parallel_layers import parallel_state
+"""
+
+from optimum_neuron.base.doors import Missing, Names, open_doors
+from optimum_neuron.base.vendor import refuse_beside
+
+refuse_beside("neuronx-distributed", __name__)
+
+_ROOT = "optimum_neuron.neuronx_distributed"
+
+
+def _of(module: str, *names: str, **renamed: str) -> dict[str, str]:
+    """Names of a module here, and the vendor's names of others."""
+    both = {**dict.fromkeys(names), **renamed}
+    return {name: f"{_ROOT}.{module}:{target or name}" for name, target in both.items()}
+
+
+def _missing(alternative: str, *names: str) -> dict[str, str]:
+    return {name: Missing(alternative) for name in names}
+
+
+def _axis(name: str, kind: str, *, has_ends: bool = False) -> dict[str, str]:
+    """Getters and setters of one way to divide ranks."""
+    methods = {f"get_{name}_{method}": f"{kind}.{method}" for method in ("group", "size", "rank", "replica_groups")}
+    methods |= {f"set_{name}_{method}": f"{kind}.set_{method}" for method in ("size", "rank")}
+    ends = {f"get_{name}_{method}": f"{kind}.{method}" for method in ("src_rank", "next_rank", "prev_rank")}
+    return _of("parallel_state", **methods, **(ends if has_ends else {}))
+
+
+_STATE = {
+    **_axis("tensor_model_parallel", "TENSOR", has_ends=True),
+    **_axis("pipeline_model_parallel", "PIPELINE", has_ends=True),
+    **_axis("context_model_parallel", "CONTEXT"),
+    **_axis("data_parallel", "DATA", has_ends=True),
+    **_axis("expert_model_parallel", "EXPERT"),
+    **_axis("expert_data_parallel", "EXPERT_DATA"),
+    **_of(
+        "parallel_state",
+        *("create_pg_with_ranks", "destroy_model_parallel", "gather_python_object"),
+        *("get_context_model_parallel_src_tgt_pairs", "get_rank_info_str", "get_zero1_sharding_groups"),
+        *("initialize_kv_group", "initialize_model_parallel", "initialize_token_shuffle_group", "is_global_rank_zero"),
+        *("model_parallel_is_initialized", "rmsg"),
+        destroy_kv_group="KV_SHARED.clear",
+        destroy_token_shuffle_group="TOKEN_SHUFFLE.clear",
+        get_kv_shared_group="KV_SHARED.group",
+        get_kv_shared_group_size="KV_SHARED.size",
+        get_kv_shared_replica_groups="KV_SHARED.replica_groups",
+        get_token_shuffle_group="TOKEN_SHUFFLE.group",
+        get_token_shuffle_group_size="TOKEN_SHUFFLE.size",
+        get_token_shuffle_replica_groups="TOKEN_SHUFFLE.replica_groups",
+        get_world_group="WORLD.group",
+    ),
+}
+_LAYERS = {
+    **_of("layers", "BaseParallelLinear", "ColumnParallelLinear", "RowParallelLinear"),
+    **_of("embedding", "ParallelEmbedding"),
+}
+_REGIONS = _of(
+    "mappings",
+    *("copy_to_tensor_model_parallel_region", "gather_from_tensor_model_parallel_region"),
+    *("reduce_from_tensor_model_parallel_region", "scatter_to_tensor_model_parallel_region"),
+)
+_MAPPINGS = {
+    **_REGIONS,
+    **_of(
+        "mappings",
+        *("gather_from_sequence_parallel_region", "gather_from_tensor_model_parallel_region_with_dim"),
+        *("reduce_from_context_model_parallel_region", "reduce_scatter_to_sequence_parallel_region"),
+        *("reduce_scatter_to_tensor_model_parallel_region_with_dim", "scatter_to_sequence_parallel_region"),
+    ),
+}
+_GRADS = _of(
+    "grads",
+    *("allreduce_context_parallel_gradients", "allreduce_sequence_parallel_gradients", "bucket_allreduce_gradients"),
+    *("clip_grad_norm", "clip_grads_with_norm", "get_grad_norm"),
+)
+_LOSS = _of("loss_functions", "parallel_cross_entropy")
+_RANDOM = _of("random_numbers", "get_xla_rng_tracker", "model_parallel_xla_manual_seed")
+_FILES = _of("checkpointing", "load", "save")
+_ATTRIBUTES = _of(
+    "attributes",
+    *("copy_tensor_model_parallel_attributes", "set_defaults_if_not_set_tensor_model_parallel_attributes"),
+    "set_tensor_model_parallel_attributes",
+)
+_ARITHMETIC = _of(
+    "arithmetic",
+    *("EmbeddingUtility", "divide", "ensure_divisibility", "get_padding_length", "split_tensor_along_dim"),
+    *("split_tensor_along_last_dim", "split_tensor_along_second_dim"),
+)
+_UTILS = {
+    **_ATTRIBUTES,
+    **_ARITHMETIC,
+    **_of("moving", "cast_all", "move_model_to_device", move_all_tensor_to_cpu="to_cpu"),
+    **_of("launching", "get_local_world_size", "is_pjrt_device", "requires_init_pg_override"),
+}
+_CHECKPOINT = _of("checkpoint", "finalize_checkpoint", "has_checkpoint", "load_checkpoint", "save_checkpoint")
+_TRAINER = {
+    **_CHECKPOINT,
+    **_of("configuration", "initialize_parallel_model", "initialize_parallel_optimizer", "neuronx_distributed_config"),
+}
+_QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
+_PIPELINE = _missing("Use NeuronTrainer with pipeline_parallel_size.", "NxDPPModel")
+_TRACE = _missing(
+    "Trace with `torch_neuronx.trace`, or export a decoder with tensor_parallel_size.",
+    *("BaseModelInstance", "ModelBuilder", "NxDModel", "parallel_model_load", "parallel_model_save"),
+    *("parallel_model_trace", "shard_checkpoint"),
+)
+_MOE = _missing(
+    "Train a mixture of experts with NeuronTrainer.", "ExpertMLPs", "ExpertMLPsV2", "MoE", "RouterTopK", "SharedExperts"
+)
+_LORA = _missing("Pass a peft model to NeuronTrainer.", "LoraConfig", "LoraModel", "get_lora_model")
+_ATTENTION = _missing("Call torch.nn.functional.scaled_dot_product_attention.", "nki_flash_attn_func")
+_MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
+
+NAMES: Names = {
+    "neuronx_distributed": {
+        **_TRAINER,
+        **{name: target for name, target in _TRACE.items() if name in ("ModelBuilder", "NxDModel", "shard_checkpoint")},
+        **{name: f"neuronx_distributed.{name}:" for name in _MODULES},
+        "__version__": "optimum_neuron.version:__version__",
+    },
+    "neuronx_distributed.kernels": _ATTENTION,
+    "neuronx_distributed.kernels.flash_attn": _ATTENTION,
+    "neuronx_distributed.modules": {},
+    "neuronx_distributed.modules.lora": _LORA,
+    "neuronx_distributed.modules.moe": _MOE,
+    "neuronx_distributed.modules.moe.model": _MOE,
+    "neuronx_distributed.modules.qkv_linear": _QKV,
+    "neuronx_distributed.optimizer": _of("zero", "NeuronZero1Optimizer"),
+    "neuronx_distributed.parallel_layers": {
+        **_LAYERS,
+        **_REGIONS,
+        **_LOSS,
+        **_RANDOM,
+        **_FILES,
+        **_ATTRIBUTES,
+        **{name: _GRADS[name] for name in ("clip_grad_norm",)},
+        **{name: _UTILS[name] for name in ("move_model_to_device", "split_tensor_along_last_dim")},
+        **{name: _STATE[name] for name in ("initialize_model_parallel",)},
+        **{
+            name: f"neuronx_distributed.parallel_layers.{name}:"
+            for name in ("layers", "mappings", "parallel_state", "random", "utils")
+        },
+    },
+    "neuronx_distributed.parallel_layers.checkpointing": {**_FILES, **_of("checkpointing", "get_sharded_model_dict")},
+    "neuronx_distributed.parallel_layers.grads": _GRADS,
+    "neuronx_distributed.parallel_layers.layers": _LAYERS,
+    "neuronx_distributed.parallel_layers.loss_functions": {
+        **_LOSS,
+        **_of("loss_functions", "from_parallel_logits_to_logprobs"),
+    },
+    "neuronx_distributed.parallel_layers.mappings": _MAPPINGS,
+    "neuronx_distributed.parallel_layers.pad": _of("padding", "get_number_of_extra_heads", "pad_model"),
+    "neuronx_distributed.parallel_layers.parallel_state": _STATE,
+    "neuronx_distributed.parallel_layers.random": _RANDOM,
+    "neuronx_distributed.parallel_layers.utils": _UTILS,
+    "neuronx_distributed.pipeline": _PIPELINE,
+    "neuronx_distributed.pipeline.model": _PIPELINE,
+    "neuronx_distributed.trace": _TRACE,
+    "neuronx_distributed.trainer": _TRAINER,
+    "neuronx_distributed.trainer.checkpoint": _CHECKPOINT,
+    "neuronx_distributed.trainer.model": _of("model", "NxDModel"),
+    "neuronx_distributed.trainer.optimizer": _of("optimizer", "NxDOptimizer"),
+    "neuronx_distributed.utils": {
+        **_of("parallel_state", "cpu_mode"),
+        **_of("moving", "get_device", "mark_step"),
+        **_of("launching", "master_print"),
+    },
+    "neuronx_distributed.utils.activation_checkpoint": _of("activation_checkpoint", "apply_activation_checkpointing"),
+    "neuronx_distributed.utils.adamw_fp32_optim_params": _of("adamw", "AdamW_FP32OptimParams"),
+    "neuronx_distributed.utils.batch_utils": _of("batches", "get_batch_on_this_context_parallel_rank"),
+    "neuronx_distributed.utils.logger": _of("launching", "get_logger"),
+    "neuronx_distributed.utils.model_utils": _of("moving", "move_model_to_device"),
+}
+
+__getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

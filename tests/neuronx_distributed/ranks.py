@@ -1,0 +1,391 @@
+"""Cases for the processes of `test_ranks.py`: `python -m tests.neuronx_distributed.ranks FOLDER DEVICE CASE ...`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.neuronx_distributed import (
+    adamw,
+    checkpoint,
+    checkpointing,
+    configuration,
+    embedding,
+    grads,
+    layers,
+    loss_functions,
+    mappings,
+    moving,
+    parallel_state,
+    qkv_linear,
+    random_numbers,
+)
+
+STATE = parallel_state
+VOCABULARY, HIDDEN, BATCH, LENGTH = 12, 8, 4, 6
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+@contextlib.contextmanager
+def degrees(**sizes: int) -> Iterator[None]:
+    STATE.initialize_model_parallel(**sizes)
+    try:
+        yield
+    finally:
+        STATE.destroy_model_parallel()
+
+
+class Parallel(nn.Module):
+    """Embedding, two linear layers, and a head whose vocabulary ranks divide."""
+
+    def __init__(self, *, by_sequence: bool = False, by_feature: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        shared = {"sequence_parallel_enabled": by_sequence, "sequence_dimension": 1}
+        self.embed = embedding.ParallelEmbedding(
+            VOCABULARY, HIDDEN, shard_across_embedding=by_feature, **(shared if by_sequence else {})
+        )
+        self.up = layers.ColumnParallelLinear(HIDDEN, 16, gather_output=False, **shared)
+        self.down = layers.RowParallelLinear(16, HIDDEN, input_is_parallel=True, **shared)
+        self.head = layers.ColumnParallelLinear(HIDDEN, VOCABULARY, bias=False, gather_output=False, **shared)
+
+    def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(ids)
+        hidden = hidden + self.down(F.gelu(self.up(hidden)))
+        return loss_functions.parallel_cross_entropy(self.head(hidden), labels).mean()
+
+
+class Plain(nn.Module):
+    """The same with layers of torch, drawn in the same order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.embed, self.up = nn.Embedding(VOCABULARY, HIDDEN), nn.Linear(HIDDEN, 16)
+        self.down, self.head = nn.Linear(16, HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
+
+    def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(ids)
+        hidden = hidden + self.down(F.gelu(self.up(hidden)))
+        return F.cross_entropy(self.head(hidden).flatten(0, 1), labels.flatten())
+
+
+def batch(count: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return tuple(torch.randint(0, VOCABULARY, (count, LENGTH), generator=generator) for _ in range(2))
+
+
+def on(device: str, *values: Any) -> Any:
+    moved = [
+        moving.move_model_to_device(one, device) if isinstance(one, nn.Module) else one.to(device) for one in values
+    ]
+    return moved[0] if len(moved) == 1 else moved
+
+
+def whole(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The gradient of a whole parameter, from the parts of all ranks."""
+    if not getattr(like, "tensor_model_parallel", False):
+        return part.cpu()
+    return mappings.gather(part, like.partition_dim, STATE.TENSOR.group()).cpu()
+
+
+def groups(device: str, rank: int) -> None:
+    with degrees(tensor_model_parallel_size=2):
+        assert (STATE.TENSOR.size(), STATE.TENSOR.rank(), STATE.DATA.size(), STATE.DATA.rank()) == (2, rank, 1, 0)
+        assert STATE.TENSOR.group(as_list=True) == STATE.TENSOR.replica_groups() == [[0, 1]]
+        assert STATE.DATA.replica_groups() == [[0], [1]] and STATE.TENSOR.src_rank() == 0
+        assert STATE.rmsg("x") == f"[rank_{rank}_pp0_tp{rank}_dp0_cp0] x"
+        with pytest.raises(ConfigError):
+            STATE.initialize_model_parallel(tensor_model_parallel_size=2)
+    with degrees(pipeline_model_parallel_size=2):
+        assert STATE.PIPELINE.rank() == rank and STATE.PIPELINE.next_rank() == 1 - rank == STATE.PIPELINE.prev_rank()
+    with degrees(context_parallel_size=2):
+        assert STATE.get_context_model_parallel_src_tgt_pairs() == [[0, 1], [1, 0]]
+        assert STATE.get_zero1_sharding_groups() == [[0, 1]]
+    with pytest.raises(ConfigError) as error:
+        STATE.TENSOR.size()
+    assert error.value.details["parallelism"] == "tensor"
+
+
+def bad_degrees(device: str, rank: int) -> None:
+    with pytest.raises(ConfigError) as error:
+        STATE.initialize_model_parallel(tensor_model_parallel_size=3)
+    assert error.value.details["world_size"] == 2
+    with pytest.raises(ConfigError) as error:  # on both ranks, and none waits
+        STATE.initialize_model_parallel(tensor_model_parallel_size=1 + rank)
+    assert error.value.details["values"] == [1, 2]
+    with degrees(tensor_model_parallel_size=2):
+        with pytest.raises(ConfigError):
+            layers.ColumnParallelLinear(4, 7)
+        with pytest.raises(ShapeError):
+            mappings.scatter_to_tensor_model_parallel_region(torch.ones(2, 3, device=device))
+
+
+def layers_equal_one_process(device: str, rank: int) -> None:
+    ids, labels = batch()
+    reference = Plain()
+    expected = reference(ids, labels)
+    expected.backward()
+    grads_of = {name: one.grad for name, one in reference.named_parameters()}
+    with degrees(tensor_model_parallel_size=2):
+        for options in ({}, {"by_sequence": True}, {"by_feature": True}):
+            model = on(device, Parallel(**options))
+            for name, one in model.named_parameters():
+                torch.testing.assert_close(whole(one.detach(), one), reference.get_parameter(name).detach(), **CLOSE)
+            loss = model(*on(device, ids, labels))
+            loss.backward()
+            torch.testing.assert_close(loss.detach().cpu(), expected.detach(), **CLOSE)
+            grads.allreduce_sequence_parallel_gradients(torch.optim.SGD(model.parameters()))
+            for name, one in model.named_parameters():
+                torch.testing.assert_close(whole(one.grad, one), grads_of[name], **CLOSE)
+            norm = grads.get_grad_norm(model.parameters())
+            expected_norm = nn.utils.get_total_norm(list(grads_of.values()))
+            torch.testing.assert_close(norm.cpu()[0], expected_norm, **CLOSE)
+            largest = grads.get_grad_norm(model.parameters(), float("inf"))
+            torch.testing.assert_close(largest.cpu().max(), max(one.abs().max() for one in grads_of.values()), **CLOSE)
+
+
+def losses(device: str, rank: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits, labels = torch.randn(3, 5, 8, generator=generator), torch.randint(0, 8, (3, 5), generator=generator)
+    reference = logits.clone().requires_grad_()
+    with degrees(tensor_model_parallel_size=2):
+        for smoothing in (0.0, 0.1):
+            part = on(device, logits.chunk(2, -1)[rank].clone()).requires_grad_()
+            loss = loss_functions.parallel_cross_entropy(part, on(device, labels), smoothing)
+            # torch gives the true id a part of the smoothing too
+            own = F.cross_entropy(
+                reference.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=smoothing * 8 / 7
+            )
+            torch.testing.assert_close(loss.detach().cpu().flatten(), own.detach(), **CLOSE)
+            (expected,) = torch.autograd.grad(own.sum(), reference)
+            (found,) = torch.autograd.grad(loss.sum(), part)
+            torch.testing.assert_close(found.cpu(), expected.chunk(2, -1)[rank], **CLOSE)
+        part = on(device, logits.chunk(2, -1)[rank].clone())
+        found = loss_functions.from_parallel_logits_to_logprobs(part, on(device, labels))
+        expected = logits.log_softmax(-1)[:, :-1].gather(-1, labels[:, 1:, None]).squeeze(-1)
+        torch.testing.assert_close(found.cpu(), expected, **CLOSE)
+
+
+def shared_heads(device: str, rank: int) -> None:
+    """One head of keys and values on two ranks, against layers of torch."""
+    x = torch.randn(2, 3, HIDDEN, generator=torch.Generator().manual_seed(1))
+    for fused in (False, True):
+        with degrees(tensor_model_parallel_size=2):
+            torch.manual_seed(7)
+            layer = qkv_linear.GQAQKVColumnParallelLinear(
+                HIDDEN, [8, 4], gather_output=False, kv_size_multiplier=2, fuse_qkv=fused
+            )
+            torch.manual_seed(7)
+            reference = [nn.Linear(HIDDEN, size) for size in (8, 4, 4)]
+            for kind in ("weight", "bias"):
+                torch.manual_seed(7 if kind == "weight" else 8)
+            held = {kind: layer._held(kind) for kind in ("weight", "bias")}
+            with torch.no_grad():
+                for place, name in enumerate(("q", "k", "v")):
+                    for kind in ("weight", "bias"):
+                        value = held[kind][name].detach()
+                        parts = mappings.gather(value, 0, STATE.TENSOR.group()) if name == "q" else value
+                        getattr(reference[place], kind).copy_(parts)
+            layer = on(device, layer)
+            given, plain = on(device, x.clone()).requires_grad_(), x.clone().requires_grad_()
+            queries, keys, values = layer(given)
+            expected = [one(plain) for one in reference]
+            torch.testing.assert_close(queries.detach().cpu(), expected[0].chunk(2, -1)[rank].detach(), **CLOSE)
+            torch.testing.assert_close(keys.detach().cpu(), expected[1].detach(), **CLOSE)
+            # Each rank's heads of queries use the shared heads: the whole is the sum over ranks.
+            (queries.sum() + 2 * keys.sum() + 3 * values.sum()).backward()
+            (expected[0].sum() + 2 * (2 * expected[1].sum() + 3 * expected[2].sum())).backward()
+            if not fused:
+                torch.testing.assert_close(layer.weight_k.grad.cpu(), reference[1].weight.grad, **CLOSE)
+
+
+def train(device: str, rank: int, config: dict[str, Any], steps: int = 3) -> tuple[list[float], list[float], Any]:
+    """Losses, norms, and the model, of steps on this rank's part of the batch."""
+    ids, labels = (one.chunk(STATE.DATA.size())[STATE.DATA.rank()] for one in batch())
+    model = configuration.initialize_parallel_model(config, Parallel)
+    optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
+    found, norms = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model.run_train(*on(device, ids, labels))
+        optimizer.step()
+        total = mappings.reduce(loss.detach(), STATE.DATA.group()) / STATE.DATA.size()
+        found.append(total.item())
+        norms.append(optimizer.grad_norm.item())
+    return found, norms, (model, optimizer)
+
+
+def of_one_process(steps: int = 3) -> tuple[list[float], list[float]]:
+    model = Plain()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    found, norms = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(*batch())
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+        found.append(loss.item())
+    return found, norms
+
+
+def training_equals_one_process(device: str, rank: int) -> None:
+    expected = of_one_process()
+    for sizes in ({"tensor_parallel_size": 2}, {}):
+        for zero in (False, True) if device == "xla" else (False,):
+            options = {"zero_one_enabled": zero, "grad_clipping": True, "max_grad_norm": 1.0}
+            config = configuration.neuronx_distributed_config(**sizes, optimizer_config=options)
+            try:
+                found = train(device, rank, config)[:2]
+            finally:
+                STATE.destroy_model_parallel()
+            for values, wanted in zip(found, expected, strict=True):
+                assert values == pytest.approx(wanted, rel=1e-5), (sizes, zero)
+
+
+def configurations(device: str, rank: int) -> None:
+    for options in (
+        {"optimizer_config": {"zero_one_enabld": True}},
+        {"mixed_precision_config": {"use_master_weights": True}},
+        {"model_init_config": {"meta_device_init": True}},
+        {"sequence_parallel": bool(rank)},  # ranks disagree
+    ):
+        with pytest.raises(ConfigError):
+            configuration.neuronx_distributed_config(**options)
+        STATE.destroy_model_parallel()
+
+
+def meta_initialization(device: str, rank: int) -> None:
+    def draw(module: nn.Module, device: torch.device) -> None:
+        for parameter in module.parameters(recurse=False):
+            nn.init.constant_(parameter, 0.5)
+
+    init = {"meta_device_init": True, "param_init_fn": draw}
+    config = configuration.neuronx_distributed_config(tensor_parallel_size=2, model_init_config=init)
+    model = configuration.initialize_parallel_model(config, Parallel)
+    STATE.destroy_model_parallel()
+    assert {parameter.device.type for parameter in model.parameters()} == {device}
+    weight = model.module.up.weight
+    assert weight.tensor_model_parallel and weight.shape == (8, HIDDEN) and (weight == 0.5).all()
+
+
+def checkpoints(device: str, rank: int, folder: Path) -> None:
+    options = {"zero_one_enabled": device == "xla", "grad_clipping": True, "max_grad_norm": 1.0}
+    config = configuration.neuronx_distributed_config(optimizer_config=options)
+    expected = train(device, rank, config, steps=4)[0]
+    _, _, (model, optimizer) = train(device, rank, config, steps=2)
+    for tag, is_async in (("a", False), ("b", True), ("c", True)):
+        checkpoint.save_checkpoint(
+            folder, tag, model, optimizer, user_content={"step": 2}, num_kept_ckpts=2, async_save=is_async
+        )
+    checkpoint.finalize_checkpoint()
+    assert checkpoint.has_checkpoint(folder) and sorted(one.name for one in folder.iterdir()) == ["b", "c"]
+    names = sorted(str(one.relative_to(folder / "c")) for one in (folder / "c").rglob("*") if one.is_file())
+    optim = [f"optim/dp_rank_{other:02d}_tp_rank_00_pp_rank_00.pt" for other in range(2 if device == "xla" else 1)]
+    assert names == ["checkpoint", "done", "model/dp_rank_00_tp_rank_00_pp_rank_00.pt", *optim, "user_content.pt"]
+    fresh = configuration.initialize_parallel_model(config, Parallel)
+    with torch.no_grad():
+        for parameter in fresh.parameters():
+            parameter.zero_()
+    again = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, fresh.parameters(), lr=1e-2)
+    assert checkpoint.load_checkpoint(folder, model=fresh, optimizer=again) == {"step": 2}
+    ids, labels = (one.chunk(2)[rank] for one in batch())
+    found = []
+    for _ in range(2):
+        again.zero_grad()
+        loss = fresh.run_train(*on(device, ids, labels))
+        again.step()
+        found.append((mappings.reduce(loss.detach(), STATE.DATA.group()) / 2).item())
+    assert found == pytest.approx(expected[2:], rel=1e-5)
+    STATE.destroy_model_parallel()
+    with degrees(tensor_model_parallel_size=2):
+        with pytest.raises(ConfigError) as error:
+            checkpoint.load_checkpoint(folder, model=fresh)
+        assert error.value.details["saved"]["tensor"] == 1
+        checkpointing.save({"model": on(device, Parallel()).state_dict()}, folder / "parts")
+        if rank == 0:
+            (folder / "parts" / "tp_rank_01_pp_rank_00" / "checkpoint.pt").unlink()
+        dist.barrier()
+        with pytest.raises(ConfigError) as error:  # rank 0 has its file, and ends with the rank that has not
+            checkpointing.load(folder / "parts", model_or_optimizer=on(device, Parallel()))
+        assert error.value.details["ranks"] == [1]
+        if rank == 0:
+            torch.save({"model": Plain().state_dict()}, folder / "whole.pt")
+        dist.barrier()
+        model = Parallel()
+        checkpointing.load(folder / "whole.pt", model_or_optimizer=model, sharded=False)
+        assert torch.equal(model.up.weight, Plain().up.weight.chunk(2)[rank])
+
+
+def random_states(device: str, rank: int) -> None:
+    with degrees(tensor_model_parallel_size=2):
+        random_numbers.model_parallel_xla_manual_seed(1234)
+        tracker = random_numbers.get_xla_rng_tracker()
+        alike = torch.rand(4, device=device)
+        with tracker.fork():
+            different = torch.rand(4, device=device)
+        after = torch.rand(4, device=device)
+        for value, count in ((alike, 1), (different, 2), (after, 1)):
+            everyone = mappings.gather(value.unsqueeze(0), 0, STATE.TENSOR.group()).cpu()
+            assert len(everyone.unique(dim=0)) == count
+        with pytest.raises(ConfigError):
+            tracker.add(random_numbers.MODEL_PARALLEL, 1)
+
+
+def optimizer_of_low_precision(device: str, rank: int) -> None:
+    torch.manual_seed(0)
+    one = nn.Parameter(torch.randn(4).bfloat16().to(device))
+    optimizer = adamw.AdamW_FP32OptimParams([one], lr=1e-2, weight_decay=0.1)
+    other = nn.Parameter(one.detach().cpu().float())
+    reference = torch.optim.AdamW([other], lr=1e-2, weight_decay=0.0, eps=0.0)
+    one.grad, other.grad = torch.ones_like(one), torch.ones_like(other)
+    optimizer.step()
+    reference.step()
+    expected = (other.detach() * (1 - 1e-3)).bfloat16()
+    torch.testing.assert_close(one.detach().cpu(), expected)
+    assert optimizer.state[one]["exp_avg"].dtype == torch.float32
+
+
+def run(case: Callable[..., Any], *arguments: Any) -> str:
+    try:
+        case(*arguments)
+    except Exception:  # the other rank may wait in a collective, so this one goes on
+        STATE.destroy_model_parallel()
+        return traceback.format_exc()
+    return "ok"
+
+
+def main(folder: str, device: str, *cases: str) -> None:
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    if device == "xla":
+        from optimum_neuron.xla import enable, process_groups
+
+        enable()
+        process_groups.register()
+    dist.init_process_group("xla" if device == "xla" else "gloo")
+    rank = dist.get_rank()
+    results = {}
+    for name in cases:
+        rest = (Path(folder, "files"),) if name == "checkpoints" else ()
+        results[name] = run(globals()[name], device, rank, *rest)
+    Path(folder, f"{rank}.json").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
