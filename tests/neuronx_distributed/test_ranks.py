@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import warm
 
-CASES = (
-    *("groups", "bad_degrees", "layers_equal_one_process", "losses", "shared_heads", "training_equals_one_process"),
-    *("configurations", "meta_initialization", "checkpoints", "random_states", "optimizer_of_low_precision"),
-)
-DEVICES = {"cpu": {"NXD_CPU_MODE": "1"}, "xla": {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}}
+OF_DEVICE = ("groups", "meta_initialization", "training_equals_one_process", "checkpoints", "random_states")
+CASES = {
+    "cpu": (
+        *("bad_degrees", "layers_equal_one_process", "losses", "shared_heads", "configurations"),
+        *("optimizer_of_low_precision", *OF_DEVICE),
+    ),
+    "xla": OF_DEVICE,
+}
+VARIABLES = {"cpu": {"NXD_CPU_MODE": "1"}, "xla": {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}}
 
 
-@pytest.fixture(scope="module", params=DEVICES)
-def results(enabled: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder: Path = tmp_path_factory.mktemp("ranks")
-    module = "tests.neuronx_distributed.ranks"
-    result = warm.run_ranks("-m", module, str(folder), request.param, *CASES, num_processes=2, **DEVICES[request.param])
-    assert result.returncode == 0, result
-    one, other = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
-    return {case: one[case] if one[case] != "ok" else other[case] for case in CASES}
+@pytest.fixture(scope="module")
+def results(enabled: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    """Start both processes once for each device."""
+
+    @functools.cache
+    def of(device: str) -> dict[str, str]:
+        folder: Path = tmp_path_factory.mktemp(device)
+        command = ("-m", "tests.neuronx_distributed.ranks", str(folder), device, *CASES[device])
+        result = warm.run_ranks(*command, num_processes=2, **VARIABLES[device])
+        assert result.returncode == 0, result
+        one, other = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
+        return {case: one[case] if one[case] != "ok" else other[case] for case in CASES[device]}
+
+    return of
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_two_processes(results: dict[str, str], case: str) -> None:
-    assert results[case] == "ok", results[case]
+@pytest.mark.parametrize(("device", "case"), [(device, case) for device in CASES for case in CASES[device]])
+def test_two_processes(results: Callable[[str], dict[str, str]], device: str, case: str) -> None:
+    assert results(device)[case] == "ok", results(device)[case]
