@@ -282,11 +282,6 @@ def xla(environ: Mapping[str, str] = os.environ) -> bool | None:
     return True if environ.get("PJRT_DEVICE") == "NEURON" else None
 
 
-def nxd_cpu_mode(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether neuronx_distributed trains on the CPU."""
-    return switch("NXD_CPU_MODE", environ, default=False)
-
-
 def variable(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return a variable that a user's script asks for by its name."""
     return environ.get(name)

@@ -29,6 +29,7 @@ from .zero import NeuronZero1Optimizer
 
 Config = dict[str, Any]
 _logger = logging.getLogger("Neuron")
+_OPTIMIZER = {"zero_one_enabled": False, "grad_clipping": True, "max_grad_norm": 1.0}
 
 
 def neuronx_distributed_config(
@@ -68,35 +69,10 @@ def neuronx_distributed_config(
     Raises:
         ConfigError: an option is unknown, options contradict each other, or ranks have other options.
     """
-    if lora_config is not None:
-        message = "LoRA is not available under the names of neuronx_distributed."
-        raise ConfigError(message, hint="Pass a peft model to NeuronTrainer.", option="lora_config")
-    optimizer_config = _filled(
-        "optimizer_config", optimizer_config, zero_one_enabled=False, grad_clipping=True, max_grad_norm=1.0
-    )
-    zero = bool(optimizer_config["zero_one_enabled"])
-    precision = _filled(
-        "mixed_precision_config",
-        mixed_precision_config,
-        use_master_weights=zero,
-        use_fp32_grad_acc=zero,
-        use_master_weights_in_ckpt=False,
-    )
-    init = _filled(
-        "model_init_config",
-        model_init_config,
-        sequential_move_factor=sequential_move_factor,
-        meta_device_init=False,
-        param_init_fn=None,
-    )
-    if init["meta_device_init"] and init["param_init_fn"] is None:
-        message = "meta_device_init makes a model without values."
-        raise ConfigError(message, hint="Pass param_init_fn too, which draws them.", option="param_init_fn")
-    set_options = sorted(name for name, value in precision.items() if value)
-    if set_options and not zero:
-        message = f"mixed_precision_config has {', '.join(set_options)}, and the optimizer is not ZeRO-1."
-        hint = "Pass optimizer_config={'zero_one_enabled': True}, or False for them."
-        raise ConfigError(message, hint=hint, options=set_options)
+    _require_no_lora(lora_config)
+    optimizer_config = _filled("optimizer_config", optimizer_config, **_OPTIMIZER)
+    init = _of_initialization(model_init_config, sequential_move_factor)
+    precision = _of_precision(mixed_precision_config, bool(optimizer_config["zero_one_enabled"]))
     config = {
         "tensor_parallel_size": tensor_parallel_size,
         "pipeline_parallel_size": pipeline_parallel_size,
@@ -113,12 +89,50 @@ def neuronx_distributed_config(
         "lnc_size": lnc_size,
     }
     if dist.is_initialized():
-        _make_groups(config)
-        switches = {**optimizer_config, **precision, "sequence_parallel": sequence_parallel, "pad_model": pad_model}
-        require_agreement("options", switches)
-        if parallel_state.is_global_rank_zero():
-            _logger.info("NxD config: \n%s", pformat(config))
+        _begin(config)
     return config
+
+
+def _begin(config: Config) -> None:
+    """Make the groups of ranks, which must have the same options."""
+    _make_groups(config)
+    switches = {**config["optimizer_config"], **config["mixed_precision_config"]}
+    require_agreement("options", {**switches, "sequence_parallel": config["sequence_parallel"]})
+    if parallel_state.is_global_rank_zero():
+        _logger.info("NxD config: \n%s", pformat(config))
+
+
+def _require_no_lora(lora_config: Any) -> None:
+    if lora_config is not None:
+        message = "LoRA is not available under the names of neuronx_distributed."
+        raise ConfigError(message, hint="Pass a peft model to NeuronTrainer.", option="lora_config")
+
+
+def _of_precision(given: Config | None, zero: bool) -> Config:
+    """Options of precision, which ZeRO-1 alone has."""
+    precision = _filled(
+        "mixed_precision_config",
+        given,
+        use_master_weights=zero,
+        use_fp32_grad_acc=zero,
+        use_master_weights_in_ckpt=False,
+    )
+    set_options = sorted(name for name, value in precision.items() if value)
+    if set_options and not zero:
+        message = f"mixed_precision_config has {', '.join(set_options)}, and the optimizer is not ZeRO-1."
+        hint = "Pass optimizer_config={'zero_one_enabled': True}, or False for them."
+        raise ConfigError(message, hint=hint, options=set_options)
+    return precision
+
+
+def _of_initialization(given: Config | None, factor: int) -> Config:
+    init = _filled(
+        "model_init_config", given, sequential_move_factor=factor, meta_device_init=False, param_init_fn=None
+    )
+    if init["meta_device_init"] and init["param_init_fn"] is None:
+        message = "meta_device_init makes a model without values."
+        raise ConfigError(message, hint="Pass param_init_fn too, which draws them.", option="param_init_fn")
+    return init
 
 
 def _filled(name: str, given: Mapping[str, Any] | None, **defaults: Any) -> Config:

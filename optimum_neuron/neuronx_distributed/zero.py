@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
-from ..xla.zero import ZeroRedundancyOptimizer
+from ..xla import zero
 from . import grads, mappings
 from .attributes import copy_tensor_model_parallel_attributes
 from .parallel_state import TENSOR, ZERO1
 
 
-class NeuronZero1Optimizer(ZeroRedundancyOptimizer):
+class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
     """`ZeroRedundancyOptimizer` whose groups are those of data and context parallelism.
 
     The norm of gradients counts parameters that ranks of tensor parallelism have alike once.
