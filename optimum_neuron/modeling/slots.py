@@ -4,8 +4,8 @@ This is the protocol of servers that bring their own scheduler: prompts go to so
 sequences, and a step names the slots and the positions of its tokens.
 
     slots = SequenceSlots(model, num_slots=4)
-    logits_R1V = slots.begin([2], prompt_1T, torch.tensor([7]))
-    logits_RTV = slots.extend([0, 2], tokens_R1, torch.tensor([12, 7]))
+    logits_R1V = slots([2], prompt_1T, torch.arange(7)[None])
+    logits_RTV = slots([0, 2], tokens_R1, torch.tensor([[12], [7]]))
 
 Shape legend: R rows of a call, T tokens, S slots, V vocabulary.
 """
@@ -34,6 +34,46 @@ class SequenceSlots:
         self._sequences: Sequences | None = None
         self.lengths_S = torch.zeros(self.num_slots, dtype=torch.long)
         """Tokens of each slot."""
+
+    def __call__(
+        self,
+        slots: Sequence[int],
+        ids_RT: torch.Tensor,
+        positions_RT: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        adapter_names: Sequence[str] | None = None,
+    ) -> torch.Tensor:
+        """Begin sequences where positions count from 0, or add tokens to them; return the logits of `begin`, `extend`.
+
+        Args:
+            slots: the slot of each row.
+            ids_RT: the tokens.
+            positions_RT: their positions.
+            mask: 1 for tokens of prompts; None: those that positions count from 0.
+            adapter_names: LoRA adapter of each prompt; None: the active one.
+
+        Raises:
+            ShapeError: positions do not fit the tokens, or what a slot holds.
+        """
+        num_tokens = ids_RT.shape[1]
+        if positions_RT.shape != ids_RT.shape:
+            raise ShapeError(
+                f"There are positions {list(positions_RT.shape)} for tokens {list(ids_RT.shape)}.",
+                hint="Pass a position for each token.",
+                positions=list(positions_RT.shape),
+                ids=list(ids_RT.shape),
+            )
+        begins_R = (positions_RT == 0).any(1)
+        if not bool(begins_R.any()):
+            return self.extend(slots, ids_RT, positions_RT[:, 0])
+        if not bool(begins_R.all()):
+            raise ShapeError(
+                "Some rows begin at position 0, and others do not.",
+                hint="Pass prompts and tokens of later positions in calls of their own.",
+                rows=begins_R.tolist(),
+            )
+        counted_RT = (positions_RT == torch.arange(num_tokens)).long().cumprod(1)
+        return self.begin(slots, ids_RT, counted_RT if mask is None else mask[:, :num_tokens], adapter_names)
 
     def begin(
         self,

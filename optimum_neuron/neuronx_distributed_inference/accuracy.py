@@ -139,7 +139,10 @@ def generate_expected_logits(
     module = neuron_model.load_hf_model(neuron_model.model_path)
     room = neuron_model.config.neuron_config.seq_len - input_ids.shape[1]
     settings = copy.deepcopy(generation_config or getattr(module, "generation_config", None) or GenerationConfig())
+    num_tokens = min(num_tokens or room, room)
     settings.update(do_sample=False, temperature=None, top_k=None, top_p=None)
+    settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=num_tokens)
+    settings.update(return_dict_in_generate=True, output_scores=False, output_logits=True)
     order = inputs_attention_mask.long().argsort(
         dim=1, stable=True
     )  # transformers continues prompts padded on the left
@@ -147,11 +150,6 @@ def generate_expected_logits(
         input_ids=input_ids.gather(1, order),
         attention_mask=inputs_attention_mask.gather(1, order),
         generation_config=settings,
-        max_new_tokens=min(num_tokens or room, room),
-        min_new_tokens=min(num_tokens or room, room),
-        return_dict_in_generate=True,
-        output_scores=False,
-        output_logits=True,
     )
     return torch.stack(list(outputs.logits)).float()
 
@@ -166,6 +164,7 @@ def check_accuracy(
     draft_model: Any = None,
     prompt: str | Sequence[str] | None = None,
     input_start_offsets: Any = None,
+    inputs: Any = None,
 ) -> None:
     """Check that a model's tokens are those of transformers.
 
@@ -179,6 +178,7 @@ def check_accuracy(
         draft_model: proposes tokens.
         prompt: the text; None: `TEST_PROMPT`.
         input_start_offsets: see `shift_inputs_by_offset`.
+        inputs: `input_ids` and `attention_mask`, in place of tokenizer and prompt.
 
     Raises:
         LogitMatchingError: a token differs; the details name the first of each row.
@@ -186,8 +186,9 @@ def check_accuracy(
     if do_sample:
         hint = "Pass do_sample=False, or compare logits."
         raise ConfigError("do_sample=True draws other tokens each time.", hint=hint, option="do_sample")
-    inputs = prepare_inputs_from_prompt(neuron_model, tokenizer, prompt, input_start_offsets)
-    ids_RC, mask_RC = inputs.input_ids, inputs.attention_mask
+    if inputs is None:
+        inputs = prepare_inputs_from_prompt(neuron_model, tokenizer, prompt, input_start_offsets)
+    ids_RC, mask_RC = inputs.input_ids.long(), inputs.attention_mask.long()
     num_columns = ids_RC.shape[1]
     if expected_token_ids is None:
         logits = generate_expected_logits(neuron_model, ids_RC, mask_RC, generation_config, num_tokens_to_check)
@@ -228,10 +229,15 @@ def check_accuracy_logits(
     tol_map: Tolerances | None = None,
     num_tokens_to_check: int | None = None,
     input_start_offsets: Any = None,
+    inputs: Any = None,
 ) -> list[Step]:
-    """Check that a model's logits are those of transformers; see `check_accuracy_logits_v2`."""
-    inputs = prepare_inputs_from_prompt(neuron_model, tokenizer, prompt, input_start_offsets)
-    ids_RC, mask_RC = inputs.input_ids, inputs.attention_mask
+    """Check that a model's logits are those of transformers; see `check_accuracy_logits_v2`.
+
+    `inputs` with `input_ids` and `attention_mask` is in place of tokenizer and prompt.
+    """
+    if inputs is None:
+        inputs = prepare_inputs_from_prompt(neuron_model, tokenizer, prompt, input_start_offsets)
+    ids_RC, mask_RC = inputs.input_ids.long(), inputs.attention_mask.long()
     if expected_logits is None:
         expected_logits = generate_expected_logits(
             neuron_model, ids_RC, mask_RC, generation_config, num_tokens_to_check
@@ -298,11 +304,23 @@ def _forced(
 ) -> torch.Tensor:
     """The model's logits [T, R, V] if each step gets the expected token before it."""
     model, num_rows = neuron_model.compiled, len(ids_RC)
+    if neuron_model.neuron_config.on_cpu:
+        return _forced_on_cpu(model, tokens_TR, ids_RC, mask_RC)
     slots, rows = SequenceSlots(model, num_rows), list(range(num_rows))
     logits = [slots.begin(rows, ids_RC, mask_RC)[:, -1]]
     for tokens_R in tokens_TR[:-1]:
         logits.append(slots.extend(rows, tokens_R[:, None], slots.lengths_S)[:, -1])
     return torch.stack(logits).float()
+
+
+@torch.no_grad()
+def _forced_on_cpu(model: Any, tokens_TR: torch.Tensor, ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> torch.Tensor:
+    """The same of a model of transformers, which reads the whole sequences at once."""
+    order = mask_RC.argsort(dim=1, stable=True)
+    ids, mask = torch.cat([ids_RC.gather(1, order), tokens_TR[:-1].T], 1), mask_RC.gather(1, order)
+    mask = torch.cat([mask, mask.new_ones(len(ids), len(tokens_TR) - 1)], 1)
+    logits_RCV = model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+    return logits_RCV[:, -len(tokens_TR) :].transpose(0, 1).float()
 
 
 def _compared(index: int, expected_RV: torch.Tensor, actual_RV: torch.Tensor, tol: Tolerances, most: float) -> Step:

@@ -88,7 +88,8 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         """
         ids = options.pop("inputs", None) if input_ids is None else input_ids
         mask = options.pop("attention_mask", None)
-        ids, mask = fitting(self.neuron_config, ids, torch.ones_like(ids) if mask is None else mask)
+        ids = fitting(self.neuron_config, ids)
+        mask = torch.ones_like(ids) if mask is None else mask[:, : ids.shape[1]]
         settings = copy.deepcopy(self.generation_config if generation_config is None else generation_config)
         options = settings.update(**options)
         if (sampler := self._sampler(settings, sampling_params)) is not None:

@@ -23,7 +23,7 @@ from ..modeling import Draft, EagleDraft, NeuronModelForCausalLM, SequenceSlots,
 from ..sources import find_folder, load_source
 from .config import NeuronConfig
 from .inference_config import CONFIG_FILE, InferenceConfig, load_pretrained_config
-from .inputs import Inputs
+from .inputs import fitting, positions_of
 from .merging import merged
 from .options import export_options, num_rows
 from .sampling import Sampler, prepare_sampling_params, validate_sampling_params
@@ -290,9 +290,11 @@ class NeuronBaseForCausalLM:
             hint = "Use HuggingFaceGenerationAdapter.generate, or compile the model."
             raise ConfigError("forward needs a compiled model, and on_cpu=True.", hint=hint, option="on_cpu")
         self.compiled  # noqa: B018  # raises if it is not loaded
-        inputs = Inputs.of(self.neuron_config, input_ids, attention_mask, position_ids, seq_ids)
         params = self._params(sampling_params, len(input_ids))
-        logits_RTV = inputs.run(self._slots, adapter_ids)
+        positions = positions_of(input_ids, attention_mask) if position_ids is None else position_ids
+        ids = fitting(self.neuron_config, input_ids).long()
+        rows = list(range(len(ids))) if seq_ids is None else torch.as_tensor(seq_ids).reshape(-1).tolist()
+        logits_RTV = self._slots(rows, ids, positions[:, : ids.shape[1]], attention_mask, adapter_ids)
         if self._sampler is None:
             return CausalLMOutputWithPast(logits=logits_RTV)
         output = CausalLMOutputWithPast(logits=logits_RTV if self.neuron_config.output_logits else None)

@@ -20,7 +20,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ..errors import ArtifactError, ConfigError, ModelError
-from ..modeling import NeuronModelForCausalLM, require_heads
+from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads
 from ..options.option import check_known
 from ..sources import load_source
 from .checkpoint import has_safetensors, read_module
@@ -111,7 +111,8 @@ class NeuronModelBase:
             )
         else:
             self._model = NeuronModelForCausalLM.from_model(read_module(self.checkpoint, self.config), **self._options)
-        self.__dict__.pop("_positions", None)
+        for name in ("_positions", "_slots"):
+            self.__dict__.pop(name, None)
 
     def compile(self, parallel_degree: int | None = None) -> None:
         """Compile, as `to_neuron` does; `setup` then has nothing left to do."""
@@ -145,6 +146,11 @@ class NeuronModelBase:
     def _positions(self) -> Positions:
         """The sequences in the cache of the compiled model."""
         return Positions(self.compiled)
+
+    @functools.cached_property
+    def _slots(self) -> SequenceSlots:
+        """The sequences of continuous batching."""
+        return SequenceSlots(self.compiled, self.compiled.neuron_config.batch_size)
 
     def _check_same_model(self, saved: PretrainedConfig) -> None:
         names = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
@@ -188,6 +194,7 @@ class NeuronModelBase:
     def reset(self) -> None:
         """Forget the sequences in the cache."""
         self._positions.reset()
+        self._slots.reset()
 
     def reorder_cache(self, reorder_ids: Sequence[int] | torch.Tensor) -> None:
         """Let row i continue from the former row `reorder_ids[i]`."""
@@ -238,13 +245,16 @@ class NeuronModelBase:
 
         Args:
             input_ids: tokens [batch, columns].
-            cache_ids: columns that they are written to; None or 0 begins new sequences.
-            start_ids: number of padding tokens on the left of each row, for new sequences.
+            cache_ids: columns that they are written to; None or 0 begins new sequences. With `continuous_batching`,
+                the position of each token [batch, columns].
+            start_ids: number of padding tokens on the left of each row, for new sequences. With
+                `continuous_batching`, the sequence of each row, a number below the batch size.
 
         Raises:
             ShapeError: the columns are not in the cache, or there is no room for them.
         """
-        logits_RV = self.logits(input_ids, cache_ids, start_ids)[:, -1]
+        read = self.logits if self.neuron_config.continuous_batching is None else self._of_slots
+        logits_RV = read(input_ids, cache_ids, start_ids)[:, -1]
         if self._generation is None:
             return logits_RV
         return self._generation_sampling().draw(input_ids, logits_RV)[:, None]
@@ -270,7 +280,20 @@ class NeuronModelBase:
         num_logits: int = 1,
     ) -> torch.Tensor:
         """Add tokens, and return the logits [batch, columns, vocabulary] after the last `num_logits` of them."""
-        logits = self._positions(input_ids.long(), position(cache_ids), start_ids, num_logits).float()
+        return self._cast(self._positions(input_ids.long(), position(cache_ids), start_ids, num_logits))
+
+    def _of_slots(
+        self, input_ids: torch.Tensor, cache_ids: torch.Tensor | None, start_ids: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Begin or continue the sequences that `start_ids` names, and return logits as `logits` does."""
+        num_rows, num_columns = input_ids.shape
+        positions = torch.arange(num_columns).expand(num_rows, -1) if cache_ids is None else torch.as_tensor(cache_ids)
+        slots = range(num_rows) if start_ids is None else torch.as_tensor(start_ids).reshape(-1).tolist()
+        return self._cast(self._slots(list(slots), input_ids.long(), positions.expand(num_rows, -1)))
+
+    def _cast(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits as the configuration asks for them."""
+        logits = logits.float()
         if self.neuron_config.log_softmax_scores:
             logits = logits.log_softmax(-1)
         return logits.to(getattr(torch, self.neuron_config.cast_logits_dtype)).float()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError, invalid_choice
 from ..hardware import instance_for_cores
-from .config import KVCacheQuantizationConfig, NeuronConfig, QuantizationConfig
+from .config import ContinuousBatchingConfig, KVCacheQuantizationConfig, NeuronConfig, QuantizationConfig
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,6 @@ here chooses for itself."""
 
 _REFUSED = {
     "sparse_attn": "Use a checkpoint whose own layers have a sliding window; they are compiled so.",
-    "continuous_batching": "Use NeuronModelForCausalLM(continuous_batching=True).generate_batch, or `neuron serve`.",
     "output_all_logits": "Call speculative_forward, or NeuronModelForCausalLM with logits_to_keep=0.",
     "is_eagle_target": "Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.",
     "is_eagle_draft": "Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.",
@@ -59,6 +58,29 @@ def without_effect(config: NeuronConfig) -> list[str]:
     return [name for name in changed if name in WITHOUT_EFFECT]
 
 
+def check_batching(batching: ContinuousBatchingConfig | None, batch_size: int, length: int) -> None:
+    """Check that the sequences of continuous batching are those of the model."""
+    if batching is None:
+        return
+    if batching.optimized_paged_attention or batching.enable_chunked_prefill:
+        raise ConfigError(
+            "ContinuousBatchingConfig(optimized_paged_attention=True) is not supported: a sequence has its own slots.",
+            hint="Remove it, or use NeuronModelForCausalLM(continuous_batching=True).generate_batch.",
+            option="optimized_paged_attention",
+        )
+    limits = {"max_num_seqs": (batching.max_num_seqs, batch_size), "max_model_len": (batching.max_model_len, length)}
+    for name, (value, expected) in limits.items():
+        if value not in (None, expected):
+            other = "batch_size" if name == "max_num_seqs" else "n_positions"
+            raise ConfigError(
+                f"ContinuousBatchingConfig({name}={value}) contradicts {other}={expected}.",
+                hint=f"Pass {expected}.",
+                option=name,
+                value=value,
+                expected=expected,
+            )
+
+
 def export_options(
     *,
     amp: str | None,
@@ -82,6 +104,7 @@ def export_options(
         "tensor_parallel_size": tp_degree,
         "sequence_parallel": neuron_config.sequence_parallel_norm and tp_degree > 1,
     }
+    check_batching(neuron_config.continuous_batching, options["batch_size"], length)
     if not isinstance(n_positions, int):
         options["decode_buckets"] = tuple(sorted(set(n_positions)))
     if context_length_estimate:

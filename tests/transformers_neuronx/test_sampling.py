@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError, WeightsError
 from optimum_neuron.transformers_neuronx import (
+    ContinuousBatchingConfig,
     GenerationConfig,
     GPT2ForSampling,
     GreedyTokenAcceptor,
@@ -91,6 +92,31 @@ def test_logits_at_positions_are_those_of_the_whole_sequence(model, reference):
     model.reorder_cache([1, 1])
     actual = model(ids[[1, 1], 10:11], torch.tensor([10]))
     torch.testing.assert_close(actual, expected[[1, 1], 10], atol=1e-4, rtol=1e-4)
+
+
+def test_sequences_join_a_batch_and_leave_it(checkpoint, reference):
+    config = NeuronConfig(continuous_batching=ContinuousBatchingConfig(max_num_seqs=2))
+    model = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS, neuron_config=config)
+    model.to_neuron()
+    ids = prompts(2, 12)
+    with torch.no_grad():
+        expected = reference(ids).logits
+
+    def add(rows, tokens, positions):
+        return model(torch.tensor(tokens), torch.tensor(positions), torch.tensor(rows))
+
+    def close(actual, row, column):
+        torch.testing.assert_close(actual, expected[row, column], atol=1e-4, rtol=1e-4)
+
+    close(add([1], [[*ids[1, :5], 0, 0]], [[0, 1, 2, 3, 4, 0, 0]])[0], 1, 4)
+    close(add([1], [[ids[1, 5]]], [[5]])[0], 1, 5)
+    close(add([0], [ids[0, :8].tolist()], [list(range(8))])[0], 0, 7)  # sequence 1 is kept
+    both = add([1, 0], [[ids[1, 6]], [ids[0, 8]]], [[6], [8]])
+    close(both[0], 1, 6)
+    close(both[1], 0, 8)
+    with raises(ShapeError, slot=0):
+        add([0], [[5]], [[20]])
+    model.compiled.close()
 
 
 def test_draws_have_the_probabilities_of_the_filters():
@@ -219,8 +245,22 @@ def test_device_picks_tokens(checkpoint, reference):
         ({"unroll": 3}, {"option": "unroll"}),
         ({"neuron_config": NeuronConfig(sparse_attn=SparseAttnConfig())}, {"option": "sparse_attn"}),
         ({"batch": 2}, {"options": ["batch"]}),
+        (
+            {"neuron_config": NeuronConfig(continuous_batching=ContinuousBatchingConfig(max_num_seqs=4))},
+            {"option": "max_num_seqs", "expected": 2},
+        ),
     ],
-    ids=["no core", "3 cores", "8 cores for 4 heads", "dtype", "long context", "unroll", "sparse", "unknown"],
+    ids=[
+        "no core",
+        "3 cores",
+        "8 cores for 4 heads",
+        "dtype",
+        "long context",
+        "unroll",
+        "sparse",
+        "unknown",
+        "4 sequences",
+    ],
 )
 def test_wrong_options_are_refused_before_a_compile(checkpoint, wrong, error):
     with raises(ConfigError, **error):
