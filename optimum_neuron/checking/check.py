@@ -79,7 +79,7 @@ def check_model(
         graph.captured.name: judged_calls(
             graph.captured,
             judging_target(target.value, config),
-            allow_host_ops=allow_host_ops,
+            allow_host_ops=(*config.allow_host_ops, *allow_host_ops),
             prefixes=gathered.prefixes,
         )
         for graph in gathered.graphs

@@ -13,6 +13,7 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..checking import FAIL_CONDITIONS
+from ..errors import ConfigError
 from .arguments import add_graph_arguments, add_model, names, options_from
 from .output import Out, choice_rows, memory_title, show_memory
 from .parser import Command
@@ -31,6 +32,7 @@ class CheckCommand(Command):
 
   optimum-cli neuron check smollm2 --sequence_length 512
   optimum-cli neuron check ./my_model --instance_type trn2 --fail-on host,unsupported
+  optimum-cli neuron check ./my_model --from inf1 --to inf2
 """
 
     @classmethod
@@ -42,6 +44,9 @@ class CheckCommand(Command):
             action="store_true",
             help="capture the graphs of every bucket, not of the smallest and the largest only",
         )
+        move = parser.add_argument_group("move to another instance")
+        move.add_argument("--from", dest="source", metavar="NAME", help="instance or family that the model runs on")
+        move.add_argument("--to", dest="target", metavar="NAME", help="instance or family that it moves to")
         verdict = parser.add_argument_group("verdict")
         verdict.add_argument(
             "--allow_host_ops",
@@ -59,6 +64,8 @@ class CheckCommand(Command):
     def execute(self, out: Out) -> int:
         from ..checking import check_model, require_conditions
 
+        if self.args.source or self.args.target:
+            return self._move(out)
         conditions = require_conditions(self.args.fail_on or ())
         report = check_model(self.args.model, **options_from(self.args, without=("model", "fail_on")))
         met = report.failures(conditions)
@@ -68,6 +75,54 @@ class CheckCommand(Command):
         if met:
             out.warning(f"conditions of --fail-on are met: {', '.join(met)}")
         return 1 if met else 0
+
+    def _move(self, out: Out) -> int:
+        """Report what changes between two instances."""
+        from ..checking import check_migration
+
+        names = {"--from": self.args.source, "--to": self.args.target}
+        if missing := [flag for flag, name in names.items() if not name]:
+            message = f"{missing[0]} is missing: a move has two instances."
+            raise ConfigError(message, hint="Pass --from and --to.", option=missing[0])
+        ignored = [name for name in ("instance_type", "fail_on", "allow_host_ops") if getattr(self.args, name)]
+        if ignored:
+            flags = ", ".join(f"--{name}" for name in ignored)
+            raise ConfigError(f"{flags} has no effect with --from and --to.", hint="Remove it.", options=ignored)
+        options = options_from(self.args, without=("model", "source", "target"))
+        report = check_migration(self.args.model, self.args.source, self.args.target, **options)
+        out.result(report.to_dict(), human=show_move, brief=str(len(report.changes)))
+        return 0
+
+
+def show_move(out: Out, data: Mapping[str, Any]) -> None:
+    """Render a move: what runs elsewhere, the facts of both instances, and what has to be done."""
+    before, after = data["from"], data["to"]
+    out.text(f"{data['model']} from {before} to {after}, simulated: no weights read, nothing compiled")
+    if data["refused_because"]:
+        out.text(data["refused_because"])
+    rows = [
+        {
+            "operator": row["op"],
+            f"on {before}": row["before"],
+            f"on {after}": row["after"],
+            "calls": row["num_calls"],
+            "reason": row["reason"],
+        }
+        for row in data["operators"]
+        if row["before"] != row["after"] and not data["refused_because"]
+    ]
+    out.text()
+    if rows:
+        out.table(rows, title="operators that run elsewhere")
+    elif not data["refused_because"]:
+        out.text("Every operator runs in the same place on both.")
+    out.text()
+    out.table([{"subject": name, before: row["from"], after: row["to"]} for name, row in data["facts"].items()])
+    out.text()
+    for number, change in enumerate(data["changes"], start=1):
+        out.text(f"{number}. {change}")
+    if not data["changes"]:
+        out.text("Nothing has to change: a compiled model runs on both.")
 
 
 def show_check(out: Out, data: Mapping[str, Any]) -> None:

@@ -74,7 +74,8 @@ def compile_source(
         num_stages=plan.num_stages,
         on_done=on_done,
     )
-    implied = host_ops(neuroncore_v1.LOOKUPS) if target.core.generation == 1 else ()
+    of_inf1 = (*neuroncore_v1.LOOKUPS, *neuroncore_v1.CACHE_WRITES)
+    implied = host_ops(of_inf1) if target.core.generation == 1 else ()
     _require_matched([name for name in config.allow_host_ops if name not in implied], compiled.reports)
     return Built(compiled=compiled, plan=plan)
 

@@ -17,8 +17,9 @@ from ..base.core import Choice, TorchDtype
 from ..base.upstream_rules import without_foreign
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
 from ..compiler.rules import neuroncore_v1
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError
 from ..hardware import (
+    TARGETS,
     Target,
     require_compilable,
     require_default_lnc,
@@ -45,8 +46,12 @@ from ..sources import (
 )
 from .peer_options import translate
 
-ENCODER = "encoder"
-"""Kind of the models that Inf1 runs: it keeps no state on the device, and has no program of several roles."""
+HOST_OPS_OF_INF1: Mapping[str, tuple[str, ...]] = {
+    "encoder": neuroncore_v1.LOOKUPS,
+    "seq2seq": (*neuroncore_v1.LOOKUPS, *neuroncore_v1.CACHE_WRITES),
+}
+"""Kinds of models that Inf1 runs, and the operators of each that are left to the CPU."""
+INF1 = "inf1"
 
 _NOT_STRUCTURE = (
     *("_name_or_path", "name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache"),
@@ -76,7 +81,9 @@ def neuron_config(
     kind = kind_of(task, source.config.model_type)
     kind.require_task(source, task)
     target = resolve_target(options.get("instance_type"))
-    of_inf1 = target.value.name == "inf1" and kind.name == ENCODER
+    of_inf1 = target.value.name == INF1
+    if of_inf1 and kind.name not in HOST_OPS_OF_INF1:
+        raise _not_of_inf1(task)
     if not of_inf1:
         require_compilable(target.value)
     require_default_lnc(target.value.chip)
@@ -90,7 +97,9 @@ def neuron_config(
         if fields.get("kv_cache_dtype") == STATIC:
             require_cache_scales(source)
     if of_inf1:
-        fields = _inf1_options() | fields
+        # What neuron-cc does unless told otherwise: it rounds all of float32, and leaves lookups to the CPU.
+        hosted = (*HOST_OPS_OF_INF1[kind.name], *fields.get("allow_host_ops", ()))
+        fields = {"torch_dtype": "float32", "auto_cast": "all"} | fields | {"allow_host_ops": hosted}
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
@@ -102,9 +111,15 @@ def neuron_config(
     return with_origin(resolved, source.name, source.revision), target
 
 
-def _inf1_options() -> dict[str, Any]:
-    """Return what neuron-cc does unless told otherwise: round all of float32, and leave lookups to the CPU."""
-    return {"torch_dtype": "float32", "auto_cast": "all", "allow_host_ops": neuroncore_v1.LOOKUPS}
+def _not_of_inf1(task: str) -> ConfigError:
+    """Return the error for a kind of model that the documents list for no Inf1 instance."""
+    targets = [other.name for other in TARGETS.values() if other.compilable]
+    message = (
+        f"A model for {task} cannot be compiled for {INF1}: NeuronCore-v1 runs encoders, convolutional networks, and "
+        "text encoder-decoders."
+    )
+    hint = f"Compile for one of {', '.join(targets)}, or trace the parts that it has with torch.neuron.trace."
+    return ConfigError(message, hint=hint, target=INF1, task=task, targets=targets)
 
 
 def _published_quantization(source: ModelSource, names: Sequence[str]) -> dict[str, Any]:

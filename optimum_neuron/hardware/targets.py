@@ -1,7 +1,7 @@
 """Compile targets: the instance families, and the features of each.
 
 A target is the compile target of an artifact: "inf2", "trn1", "trn1n", "trn2", "trn3"; "inf1" takes only
-encoders and traced models. Whether a full model fits or runs is decided elsewhere.
+single-pass models, text encoder-decoders, and traced models. Whether a full model fits or runs is decided elsewhere.
 
     >>> from optimum_neuron.hardware import TARGETS
     >>> TARGETS["trn2"].auto_cast_types
@@ -112,7 +112,10 @@ class Target:
         return canonical_dtype(name) in self.core.dtypes
 
 
-_INF1_REASON = "NeuronCore-v1 runs exported encoders, and what torch.neuron.trace makes of other models"
+_INF1_REASON = (
+    "NeuronCore-v1 runs exported encoders, convolutional networks, and text encoder-decoders, and what "
+    "torch.neuron.trace makes of other models"
+)
 
 
 def _target(family: str, instances: Iterable[InstanceSpec]) -> Target:

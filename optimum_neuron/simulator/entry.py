@@ -23,7 +23,7 @@ from ..errors import ConfigError, ModelError
 from ..files.plain_json import read_object
 from ..hardware import require_compilable
 from ..options.option import takes_options
-from .compiled import SERVED_AS
+from .compiled import SERVED_AS, ProgramCounts
 from .configured import count_config
 from .graphs import RunCounts
 from .known import find_counts
@@ -121,7 +121,8 @@ def _timed(
 ) -> Estimate:
     """Count a model and time its counts."""
     name, counts, origin = _counted(model, request, machine, example_inputs)
-    if not isinstance(counts, RunCounts):
+    encodes = isinstance(counts, ProgramCounts) and counts.plan.value.encode is not None
+    if not isinstance(counts, RunCounts) and not encodes:
         require_compilable(machine.target)
     result = counts.estimate(name, request, machine)
     return result if origin is None else dataclasses.replace(result, counts=origin)

@@ -74,7 +74,10 @@ def checked_flags(
 def work_folder(compiler_workdir: str | Path | None, temp_dir: str | None) -> Iterator[Path]:
     """The folder that the artifact goes to: the user's, or one in `temp_dir` that is removed afterwards."""
     if compiler_workdir is not None:
-        Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(compiler_workdir).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable("compiler_workdir", compiler_workdir, error) from error
         yield Path(compiler_workdir)
         return
     try:

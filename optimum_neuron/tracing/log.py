@@ -42,7 +42,7 @@ def compile_log(path: str | None) -> Iterator[list[str]]:
             file.write("\n".join([*log, ""]))
 
 
-def unwritable(flag: str, path: str, error: OSError) -> ConfigError:
+def unwritable(flag: str, path: str | Path, error: OSError) -> ConfigError:
     """Return the error for a flag whose path cannot be written."""
-    message = f"{flag} {path} of compiler_args cannot be written ({error.strerror or error})."
-    return ConfigError(message, hint="Name a path in a folder that you may write.", flag=flag, path=path)
+    message = f"{flag} {path} cannot be written ({error.strerror or error})."
+    return ConfigError(message, hint="Name a path in a folder that you may write.", flag=flag, path=str(path))

@@ -142,6 +142,20 @@ def test_real_model_from_shell(cli, checkpoint):
     assert (result.json["tier"]["value"], result.json["placed_share"], result.json["failed_on"]) == (1, 1.0, [])
 
 
+def test_move_to_another_instance(cli, tmp_path):
+    from transformers import ResNetConfig
+
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1]}
+    ResNetConfig(**sizes, architectures=["ResNetForImageClassification"]).save_pretrained(tmp_path)
+    words = ("neuron", "check", str(tmp_path), "--from", "inf1")
+    data = cli(*words, "--to", "inf2", "--json").json
+    assert (data["from"], data["to"]) == ("inf1", "inf2") and len(data["changes"]) == 3
+    text = cli(*words, "--to", "inf2").stdout
+    assert "8 GiB DRAM" in text and "same place on both" in text and "3. In scripts" in text
+    assert cli(*words).code == 1 and "--to is missing" in cli(*words).stderr
+    assert cli(*words, "--to", "inf2", "--fail-on", "host").code == 1
+
+
 @pytest.mark.parametrize(
     ("share", "text"),
     [(0, "0.0 %"), (1e-6, "<0.1 %"), (0.0005, "0.1 %"), (0.5, "50.0 %"), (0.99951, ">99.9 %"), (1, "100.0 %")],

@@ -1,13 +1,29 @@
-"""Exports for Inf1: an encoder with its lookups on the CPU and all of float32 in bfloat16; other kinds are refused."""
+"""Exports for Inf1: lookups and caches on the CPU, all of float32 in bfloat16; other kinds of models are refused."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    MarianMTModel,
+    ResNetConfig,
+    ResNetForImageClassification,
+    WhisperConfig,
+)
 
-from optimum_neuron import NeuronModelForSequenceClassification, main_export
+from optimum_neuron import (
+    NeuronModelForImageClassification,
+    NeuronModelForSeq2SeqLM,
+    NeuronModelForSequenceClassification,
+    check_model,
+    main_export,
+)
 from optimum_neuron.errors import ConfigError, TargetMismatchError
+from tests.raising import raises
+from tests.seq2seq import save_tiny_seq2seq
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
@@ -42,3 +58,53 @@ def test_operators_that_it_lacks_are_refused_unless_the_host_may_run_them(bert, 
     with pytest.raises(ConfigError) as error:
         main_export(bert, tmp_path / "out", task="fill-mask", instance_type="inf1", auto_cast_type="tf32")
     assert error.value.details["target"] == "inf1"
+
+
+def test_convolutional_network_runs_on_inf1(tmp_path, monkeypatch):
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 4}
+    torch.manual_seed(0)
+    original = ResNetForImageClassification(ResNetConfig(**sizes)).eval()
+    original.save_pretrained(tmp_path / "resnet")
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf1.xlarge")
+    model = NeuronModelForImageClassification.from_pretrained(
+        tmp_path / "resnet", export=True, batch_size=2, height=32, width=32, optlevel="1"
+    )
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images).logits, original(images).logits, rtol=2e-2, atol=2e-2)
+    assert model.config.neuron["target"] == "inf1"
+    model.close()
+
+
+def test_marian_translates_on_inf1(tmp_path, monkeypatch):
+    folder = save_tiny_seq2seq(tmp_path / "marian", "marian")
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf1.xlarge")
+    shapes = {"batch_size": 1, "sequence_length": 16, "decoder_sequence_length": 12, "optlevel": "1"}
+    model = NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **shapes)
+    original = MarianMTModel.from_pretrained(folder).eval()
+    ids, labels = torch.arange(3, 12)[None], torch.arange(3, 9)[None]
+    with torch.no_grad():
+        mine, theirs = (each(input_ids=ids, labels=labels).logits for each in (model, original))
+    scale = theirs.abs().max()
+    torch.testing.assert_close(mine / scale, theirs / scale, rtol=2e-2, atol=2e-2)
+    assert model.generate(ids, max_new_tokens=6).shape[0] == 1
+    model.close()
+
+
+@pytest.mark.parametrize("config", [LlamaConfig, WhisperConfig])
+def test_kinds_that_are_not_for_inf1_are_refused_by_check_and_export(tmp_path, config):
+    architecture = {LlamaConfig: "LlamaForCausalLM", WhisperConfig: "WhisperForConditionalGeneration"}[config]
+    config(architectures=[architecture]).save_pretrained(tmp_path)
+    for refused in (
+        lambda: check_model(tmp_path, instance_type="inf1"),
+        lambda: main_export(tmp_path, tmp_path / "out", instance_type="inf1"),
+    ):
+        with raises(ConfigError, target="inf1") as error:
+            refused()
+        assert "inf2" in error.value.details["targets"]
+
+
+def test_check_of_an_encoder_says_what_runs_on_the_host(bert):
+    report = check_model(bert, task="text-classification", instance_type="inf1", sequence_length=16)
+    verdicts = {row.calls.op: str(row.calls.verdict) for row in report.operators}
+    assert verdicts["aten.embedding.default"] == "host" and verdicts["aten.linear.default"] == "native"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import subprocess
 
@@ -9,7 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.errors import ConfigError, NoFallbackError, NothingCompiledError, TargetMismatchError
+from optimum_neuron.errors import (
+    ConfigError,
+    DeviceMemoryError,
+    NoFallbackError,
+    NothingCompiledError,
+    TargetMismatchError,
+)
+from optimum_neuron.hardware import TARGETS
 from optimum_neuron.tracing import DataParallel, inf1, set_neuron_cores
 from optimum_neuron.tracing.inf1.graph import read_graph
 from optimum_neuron.tracing.inf1.segments import Limits, Plan
@@ -275,11 +283,52 @@ def test_small_segments_and_those_beside_the_largest_run_on_the_cpu():
         ({"minimum_segment_size": 99}, NothingCompiledError),
         ({"subgraph_builder_function": lambda node: False}, NothingCompiledError),
         ({"compiler_timeout": 1e-9}, subprocess.TimeoutExpired),
+        ({"compiler_timeout": 0}, ConfigError),
+        ({"compiler_timeout": "long"}, ConfigError),
+        ({"compiler_workdir": __file__}, ConfigError),
+        ({"compiler_args": 3}, ConfigError),
+        ({"compiler_args": "--fast-math all none"}, ConfigError),
+        ({"minimum_segment_size": -1}, ConfigError),
+        ({"minimum_segment_size": "2"}, ConfigError),
+        ({"op_whitelist": []}, NothingCompiledError),
+        ({"optimizations": ["float32_to_float16"]}, ConfigError),
+        ({"single_fusion_ratio_threshold": 2}, ConfigError),
+        ({"subgraph_builder_function": "Linear"}, ConfigError),
     ],
 )
 def test_bad_arguments_are_one_error(arguments, error):
     with pytest.raises(error):
         inf1.trace(lambda x: torch.sort(torch.relu(x) + 1)[0], torch.rand(4), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "arguments", "reason"),
+    [
+        (nn.Identity(), torch.float32, {}, "none that compute"),
+        (lambda x: torch.sort(x)[0], torch.float32, {}, "lacks aten::sort"),
+        (lambda x: x * 2 + 1, torch.float64, {}, "cannot be compiled"),
+        (lambda x: x * 2 + 1, torch.float32, {"minimum_segment_size": 99}, "fewer than 99"),
+        (lambda x: x * 2 + 1, torch.float32, {"subgraph_builder_function": lambda node: False}, "leaves all of them"),
+    ],
+)
+def test_a_model_without_a_segment_has_its_reason(model, dtype, arguments, reason):
+    with pytest.raises(NothingCompiledError) as error:
+        inf1.trace(model, torch.rand(4, dtype=dtype), **arguments)
+    assert reason in error.value.message
+
+
+def test_arguments_without_an_effect_are_logged(caplog):
+    caplog.set_level(logging.INFO)
+    inf1.trace(nn.Linear(4, 2), torch.rand(1, 4), minimum_segment_size=1, verbose=1, subgraph_inputs_pruning=False)
+    assert "verbose=1 changes nothing" in caplog.text and "subgraph_inputs_pruning=False" in caplog.text
+
+
+def test_a_model_over_the_memory_of_a_chip_is_refused(monkeypatch):
+    small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**27))
+    monkeypatch.setattr("optimum_neuron.tracing.session.TARGETS", {"inf1": small})
+    with pytest.raises(DeviceMemoryError) as error:
+        inf1.trace(deep(2500), torch.rand(1, 2500))
+    assert error.value.details["available"] == 2**27 < error.value.details["total"]
 
 
 def test_errors_have_the_classes_of_torch_neuron():

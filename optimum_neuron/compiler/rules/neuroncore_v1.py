@@ -51,6 +51,8 @@ COMPILABLE = ("aten::embedding",)
 """Operators that the compiler takes although the list leaves them out."""
 LOOKUPS = (*COMPILABLE, "aten::cumsum", "aten::gather", "aten::index")
 """What encoders do before their layers, on tokens and positions; exports leave it to the CPU."""
+CACHE_WRITES = ("aten::copy", "aten::index_put")
+"""How encoder-decoders write to their caches; exports leave it to the CPU."""
 
 NORMS = (None, 1, 2, math.inf, -math.inf, "fro")
 """Orders of a norm that the core computes."""

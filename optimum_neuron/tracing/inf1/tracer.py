@@ -7,7 +7,6 @@ torch.jit.save(model, "bert.pt")
 from __future__ import annotations
 
 import dataclasses
-import enum
 import subprocess
 import time
 import warnings
@@ -18,11 +17,12 @@ from typing import Any
 import torch
 
 from ...base import env
-from ...compiler import CompilerFlags, NeuronCcFlags, parse_flags, parse_neuron_cc
+from ...compiler import CompilerFlags, NeuronCcFlags, parse_flags
 from ...errors import (
     CaptureError,
     ConfigError,
     LoweringError,
+    NeuronError,
     NoFallbackError,
     NothingCompiledError,
     UnsupportedDtypeError,
@@ -36,37 +36,19 @@ from ..script import script_neff
 from . import log
 from .assemble import assemble
 from .graph import Operation, Program, read_graph
+from .options import Optimization, Options, checked_options
 from .parts import Part, parts_of
 from .run import Environment, run_example
 from .segment import STAGE, Segment, half_of
 from .segments import Limits, Plan
-from .support import checked_whitelist, unsupported_because
+from .support import unsupported_because
 
 TARGET = "inf1"
 _DEPRECATED = r".torch\.jit\.\w+. is deprecated"
 
 
-class Optimization(enum.Enum):
-    """Passes over a model before it is compiled."""
-
-    FLOAT32_TO_FLOAT16 = "float32_to_float16"
-    """Inputs, outputs, and weights of segments are float16; inputs may have either dtype."""
-
-
 _GOES_TO_CPU = (CaptureError, LoweringError, UnsupportedDtypeError, UnsupportedOperatorError)
 """Errors of one segment, which then runs on the CPU."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """Checked arguments of one trace."""
-
-    flags: NeuronCcFlags
-    whitelist: frozenset[str] | None
-    timeout_s: float | None
-    half: bool
-    separate_weights: bool
-    must_trace: bool
 
 
 def trace(
@@ -101,7 +83,7 @@ def trace(
         minimum_segment_size: smallest number of graph nodes of a segment; smaller ones run on the CPU.
         subgraph_builder_function: called with each operator that the core has, whose `name` is the tuple of the class
             names of its modules; False keeps it on the CPU.
-        subgraph_inputs_pruning: accepted; a segment has the inputs that it reads, and no others.
+        subgraph_inputs_pruning: has no effect; a segment has the inputs that it reads, and no others.
         skip_compiler: divide and log only; the result runs on the CPU.
         debug_must_trace: raise the error of a segment that cannot be compiled, which otherwise runs on the CPU.
         allow_no_ops_on_neuron: return a model of which nothing runs on a core, instead of raising an error.
@@ -112,7 +94,7 @@ def trace(
         compiler_args: flags of neuron-cc, as one text or a list of words.
         optimizations: passes of `Optimization`.
         separate_weights: keep weights beside the NEFF, for models whose weights are above 1.9 GB.
-        verbose: accepted; the log goes to the logger "Neuron" whatever it is.
+        verbose: has no effect; `logging.getLogger("Neuron").setLevel` decides what is logged.
         jit_trace_kwargs: other arguments of `torch.jit.trace`, such as strict=False for outputs in dictionaries.
 
     Returns:
@@ -135,26 +117,30 @@ def trace(
         torch.testing.assert_close(model(x), net(x), rtol=2e-2, atol=2e-2)
         ```
     """
-    flags = parse_neuron_cc(compiler_args)
-    if flags.ineffective:
-        warnings.warn(f"neuron-cc flags without an effect here: {'; '.join(flags.ineffective)}", stacklevel=2)
-    options = Options(
-        flags=flags,
-        whitelist=checked_whitelist(op_whitelist),
-        timeout_s=compiler_timeout,
-        half=Optimization.FLOAT32_TO_FLOAT16 in (optimizations or ()),
+    options = checked_options(
+        op_whitelist=op_whitelist,
+        minimum_segment_size=minimum_segment_size,
+        subgraph_builder_function=subgraph_builder_function,
+        subgraph_inputs_pruning=subgraph_inputs_pruning,
+        debug_must_trace=debug_must_trace,
+        compiler_timeout=compiler_timeout,
+        single_fusion_ratio_threshold=single_fusion_ratio_threshold,
+        compiler_args=compiler_args,
+        optimizations=optimizations,
         separate_weights=separate_weights,
-        must_trace=debug_must_trace,
+        verbose=verbose,
     )
+    if options.flags.ineffective:
+        warnings.warn(f"neuron-cc flags without an effect here: {'; '.join(options.flags.ineffective)}", stacklevel=2)
     if not skip_compiler:
-        _require_instance(flags.pipeline_cores)
+        _require_instance(options.flags.pipeline_cores)
     inputs = checked_inputs(example_inputs)
     program, example = traced_program(model, inputs, jit_trace_kwargs)
     limits = Limits(
         supports=lambda operation: not unsupported_because(operation, example, options.whitelist),
-        chosen=subgraph_builder_function or (lambda operation: True),
-        minimum_segment_size=minimum_segment_size,
-        single_fusion_ratio_threshold=single_fusion_ratio_threshold,
+        chosen=options.chosen,
+        minimum_segment_size=options.minimum_segment_size,
+        single_fusion_ratio_threshold=options.single_fusion_ratio_threshold,
     )
     plan = Plan(program, limits)
     log.before_compile(plan)
@@ -163,10 +149,10 @@ def trace(
         raise NoFallbackError(log.unsupported_text(missing), hint=hint, operators=[one.kind for one in missing])
     if skip_compiler:
         return assemble(program, [Part(place="cpu", operations=list(program.operations), **_whole(program))], {})
-    models, parts = _compiled(plan, example, options, compiler_workdir)
+    models, parts, failure = _compiled(plan, example, options, compiler_workdir)
     log.after_compile(plan)
     if not models and not allow_no_ops_on_neuron:
-        raise _nothing(plan)
+        raise _nothing(plan, options, failure)
     is_half = {value for value, found in example.items() if options.half and _is_float(found)}
     result = assemble(program, parts, models, is_half)
     return dynamic_batch(result) if dynamic_batch_size and models else result
@@ -221,8 +207,12 @@ def _require_instance(num_cores: int) -> None:
 
 def _compiled(
     plan: Plan, example: Environment, options: Options, workdir: str | Path | None
-) -> tuple[dict[Part, torch.jit.ScriptModule], list[Part]]:
-    """Compile every segment; one that cannot be compiled goes to the CPU, and the model is divided again."""
+) -> tuple[dict[Part, torch.jit.ScriptModule], list[Part], NeuronError | None]:
+    """Compile every segment; one that cannot be compiled goes to the CPU, and the model is divided again.
+
+    Returns the last error too.
+    """
+    failure: NeuronError | None = None
     done: dict[frozenset[Operation], torch.jit.ScriptModule] = {}
     while True:
         parts, models = parts_of(plan), dict[Part, torch.jit.ScriptModule]()
@@ -235,11 +225,12 @@ def _compiled(
                 if options.must_trace:
                     raise
                 log.segment_failed(number, error)
+                failure = error
                 plan.send_to_cpu([one for one in part.operations if plan.on_core(one)])
                 break
             models[part] = done[key]
         else:
-            return models, parts
+            return models, parts, failure
 
 
 def _folder(workdir: str | Path | None, number: int) -> Path | None:
@@ -273,8 +264,21 @@ def _compiler_flags(flags: NeuronCcFlags) -> CompilerFlags:
     return CompilerFlags(auto_cast=flags.auto_cast, auto_cast_type=flags.auto_cast_type, optlevel=effort)
 
 
-def _nothing(plan: Plan) -> NothingCompiledError:
-    reasons = log.kinds_text(one for one in plan.arithmetic if one not in plan.supported) or "segments are too small"
-    message = f"No operations of the model were compiled for a core: {reasons}."
-    hint = "Pass a smaller minimum_segment_size, or allow_no_ops_on_neuron=True to get a model for the CPU."
+def _nothing(plan: Plan, options: Options, failure: NeuronError | None) -> NothingCompiledError:
+    """Return the error for a model without a segment, with the reason that comes first."""
+    missing = log.kinds_text(one for one in plan.arithmetic if one not in plan.supported)
+    hint = "Pass allow_no_ops_on_neuron=True to get a model for the CPU."
+    if failure is not None:
+        reason = f"a segment cannot be compiled ({failure.message.splitlines()[0].rstrip(':')})"
+    elif not plan.arithmetic:
+        reason = "it has none that compute"
+    elif not plan.supported:
+        reason = f"the core lacks {missing}"
+    elif not any(options.chosen(one) for one in plan.supported):
+        reason = "subgraph_builder_function leaves all of them to the CPU"
+    else:
+        lacks = f", and the core lacks {missing}" if missing else ""
+        reason = f"all segments have fewer than {options.minimum_segment_size} graph nodes{lacks}"
+        hint = f"Pass a smaller minimum_segment_size, or a{hint[6:]}"
+    message = f"No operations of the model were compiled for a core: {reason}."
     return NothingCompiledError(message, hint=hint, operators=[one.kind for one in plan.arithmetic])
