@@ -14,7 +14,6 @@ from .contexts import (
 )
 from .data_parallel import DataParallel as DataParallel
 from .entry import make_entry as make_entry
-from .kernels import attention_isa_kernel as attention_isa_kernel, nki_jit as nki_jit
 from .of_model import inputs_of as inputs_of, outputs_of as outputs_of, script_of as script_of
 from .operators import Argmax as Argmax, Softmax as Softmax, TopK as TopK
 from .partition import PartitionerConfig as PartitionerConfig

@@ -10,7 +10,6 @@ refuse_beside("neuronx-cc", __name__)
 
 _OLDER = "optimum_neuron.nki.legacy"
 _MODULES = ("compiler", "isa", "language", "typing")
-_ATTENTION = {"attention_isa_kernel": "optimum_neuron.tracing:attention_isa_kernel"}
 _KERNEL = Missing("Call torch.nn.functional.scaled_dot_product_attention.")
 
 
@@ -29,15 +28,16 @@ NAMES: Names = {
     "neuronxcc.nki.isa.constants": _older(".isa", "dge_mode", "engine", "nc_version", "oob_mode", "reduce_cmd"),
     "neuronxcc.nki.language.constants": _older(".language", "tile_size"),
     "neuronxcc.nki._private_kernels": {},
-    "neuronxcc.nki._private_kernels.attention": _ATTENTION,
+    "neuronxcc.nki._private_kernels.attention": _older("", "attention_isa_kernel"),
     "neuronxcc.nki._private_kernels.collectives": {
         "CollectivesConfig": "optimum_neuron.neuronx_distributed:CollectivesConfig"
     },
+    "neuronxcc.nki._private_kernels.cumsum": _older("", "cumsum"),
     "neuronxcc.nki.compiler.backends": {},
     "neuronxcc.nki.compiler.backends.neuron": {},
     "neuronxcc.nki.compiler.backends.neuron.dimensions": {"VNC": f"{_OLDER}:nc"},
     "neuronxcc.nki.kernels": {name: _KERNEL for name in ("flash_attn_bwd", "flash_fwd")},
-    "neuronxcc.nki.kernels.attention": {**_ATTENTION, "FlashConfig": _KERNEL},
+    "neuronxcc.nki.kernels.attention": {**_older("", "attention_isa_kernel"), "FlashConfig": _KERNEL},
     # The older place of the grid of cores.
     "neuronxcc.starfish": {},
     "neuronxcc.starfish.penguin": {},

@@ -73,7 +73,10 @@ NAMES: Names = {
     "torch_neuronx.xla_impl.base": {"xla_call": Missing("Write the operator in torch, or as an NKI kernel.")},
     "torch_neuronx.xla_impl.bucket_trace": {"create_bucket_model": Missing("Use `bucket_model_trace`.")},
     "torch_neuronx.xla_impl.data_parallel": _tracing("DataParallel"),
-    "torch_neuronx.xla_impl.ops": _tracing("Argmax", "Softmax", "TopK", "nki_jit"),
+    "torch_neuronx.xla_impl.ops": {
+        **_tracing("Argmax", "Softmax", "TopK"),
+        "nki_jit": "optimum_neuron.nki.legacy:jit",
+    },
     "torch_neuronx.xla_impl.structure": _missing("Flattener", "Packer"),
     "torch_neuronx.xla_impl.torchscript": _tracing("replace_weights"),
     "torch_neuronx.xla_impl.trace": _missing(
