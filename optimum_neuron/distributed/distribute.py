@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..base import env
+from ..base.transformers_types import TrainingArguments
 from ..errors import ConfigError
 from . import pipeline
 from .context import ContextParallel, require_context
@@ -26,7 +27,6 @@ from .whole import WholeModel
 if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
-    from transformers import TrainingArguments
 
 _AGREED = (
     *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "seed"),

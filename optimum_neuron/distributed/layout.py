@@ -13,12 +13,10 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import InitVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..base.transformers_types import TrainingArguments
 from ..errors import ConfigError
-
-if TYPE_CHECKING:
-    from transformers import TrainingArguments
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, raise_together
 from ..models import PLANS, pattern_of
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedConfig
 
 _PLACEMENTS = {"heads": "colwise", "from_heads": "rowwise", "columns": "colwise", "rows": "rowwise"}
 """Styles of `models/plans.py` to transformers'."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from torch import nn
 
+from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import (
     Decoder,
@@ -19,9 +19,6 @@ from .common import (
     MixtureConfig,
     Norm,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("deepseek_v3",)
 _ATTENTION = {

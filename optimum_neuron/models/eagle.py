@@ -10,11 +10,11 @@ Shape legend: T tokens, D hidden width of the draft, F the decoder's hidden widt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from ..base.transformers_types import PreTrainedConfig
 from .common import (
     Attention,
     AttentionView,
@@ -34,9 +34,6 @@ from .common import (
     rotary_gap,
     visible_slots,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 NUM_LAYERS_READ = 3
 """Layers of the decoder whose hidden states a draft reads."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError
 from ..weights import ZEROS, Range, Split, joined_split, range_split, unit_split
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 Part = tuple[Literal["queries", "key"], int]
 """What a tensor has of a key head: a number of elements for it, or for each of its query heads."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import Attention, Decoder, DecoderConfig, LayerKind, Norm, ShortConvolution
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("lfm2",)
 LAYER_TYPES = ("conv", "full_attention")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
+from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import Attention, AttentionView, Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("llama4_text",)
 LAYER_TYPES = ("chunked_attention", "full_attention")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import (
     Attention,
@@ -19,9 +18,6 @@ from .common import (
     MixtureConfig,
     Norm,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("qwen3_next",)
 LAYER_TYPES = ("linear_attention", "full_attention")

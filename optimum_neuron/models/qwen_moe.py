@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import Decoder, DecoderConfig, GatedMLP, LayerKind, Mixture, MixtureConfig, Norm
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("qwen2_moe", "qwen3_moe")
 WEIGHT_MAP = {

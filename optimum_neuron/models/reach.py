@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ..base.transformers_types import PreTrainedConfig
 from .generic import FULL_WITHIN_WINDOW
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig
 
 _DISTANCE_OF_COLUMNS = ("mpt",)
 """Model types whose ALiBi counts columns; that of Bloom and Falcon counts tokens."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.core import AttentionKernel, Choice, KVCacheDtype, Rejected
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
 from .common import LayerState, cache_choice, choose_attention, counts_tokens, ring_choice, stored_as, take_scales
@@ -23,7 +24,6 @@ from .generic import weight_map as generic_weight_map
 if TYPE_CHECKING:
     import torch
     from torch import nn
-    from transformers import PreTrainedConfig
 
     from .adapters import RowAdapters
     from .common import Decoder

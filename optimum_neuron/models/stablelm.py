@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import Decoder, LayerKind, Norm
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 MODEL_TYPES = ("stablelm",)
 WEIGHT_MAP = common.WEIGHT_MAP | {"layers.{}.shared_norm.weight": ("model.layers.{}.input_layernorm.weight",)}

@@ -14,12 +14,10 @@ import json
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..base.core import Choice
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from ..base.transformers_types import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, RequestError
 from .protocol import MAX_SCHEMA
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from .protocol import Generation
 
 _HINT = "Install it with: pip install 'optimum-neuron-sim[serve]'"

@@ -16,13 +16,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..base.wording import size
 from ..errors import RequestError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 TIME_S = 5.0
 """Most processor time for rendering one chat."""

@@ -12,13 +12,12 @@ It does not know requests or engines. `TextStream` holds text back until it is s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import StoppingCriteria
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from ..base.transformers_types import PreTrainedTokenizerBase
 
 _CONTEXT = 5
 """Tokens of the prompt that are decoded with the first ones: some tokenizers drop the space of a first token."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..distributed import (
     DistributedModel,
     distribute,
@@ -19,9 +20,6 @@ from ..distributed import (
 )
 from ..errors import ConfigError
 from .arguments import NeuronArgumentsMixin
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 def with_processing_class(keywords: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..base.labels import IGNORED
+from ..base.transformers_types import TrainingArguments
 from ..errors import NumericsError
 from ..upstream.torch import tree_leaves
-
-if TYPE_CHECKING:
-    from transformers import TrainingArguments
 
 
 def is_finite(value: Any) -> bool:

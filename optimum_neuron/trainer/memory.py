@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..base.transformers_types import TrainingArguments
 from ..base.wording import memory_table
 from ..distributed import narrow
 from ..errors import DeviceMemoryError
-
-if TYPE_CHECKING:
-    from transformers import TrainingArguments
 
 STATES_PER_PARAMETER: Mapping[str, int] = {
     "Adagrad": 1,

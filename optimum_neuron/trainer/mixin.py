@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..distributed import require_agreement
 from .construction import lay_out, require_neuron_arguments, upstream_leaves_alone, with_processing_class
 from .estimates import require_whole_model
@@ -46,7 +47,6 @@ from .steps import DistributedSteps
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 

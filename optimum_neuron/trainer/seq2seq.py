@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
+from ..base.transformers_types import TrainingArguments
 from ..errors import ConfigError
 from .arguments import NeuronArgumentsMixin
 from .trainer import NeuronTrainer
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import TrainingArguments
 
 
 @dataclasses.dataclass

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import DataCollatorWithPadding, Trainer, set_seed
 from transformers.trainer_utils import number_of_arguments
 
+from ..base.transformers_types import TrainingArguments
 from ..errors import ConfigError
 from .arguments import NeuronTrainingArguments
 from .inputs import main_input, require_columns, require_rows
@@ -21,7 +22,6 @@ from .mixin import PADDING_MULTIPLE, NeuronTrainerMixin
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import TrainingArguments
 
 
 class NeuronTrainer(NeuronTrainerMixin, Trainer):

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.transformers_types import PreTrainedModel
 from ...errors import ModelError
 from ..folder import DATA
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
 
 
 def save(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], destination: Path) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ...base.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from ...errors import ModelError
 from ...weights import GgufFile, apply_gguf_settings
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def convert(source: Path, destination: Path) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...base.transformers_types import PreTrainedConfig
 from .config import DecoderConfig, LayerKind, Norm, Rotary
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from .decoder import Decoder, MakeModule
 
 WEIGHT_MAP: dict[str, tuple[str, ...]] = {

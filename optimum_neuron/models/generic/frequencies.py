@@ -7,14 +7,10 @@ model was trained for first, the frequencies are those that its modules begin wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from ...base.transformers_types import PreTrainedConfig
 from ...errors import CaptureError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary scalings whose frequencies follow the length."""

@@ -13,13 +13,14 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ...base.core import Choice, Rejected
+from ...base.transformers_types import PreTrainedConfig
 from ...errors import CaptureError
 from ...upstream.cache_argument import CACHE, cache_keyword
 from ..common import LayerState, Prompt, axis_positions, full_precision_linear, one_token, without_weights
@@ -28,9 +29,6 @@ from .cache import StateCache, state_cache
 from .experts import register
 from .replacements import replace_forwards
 from .scans import from_cache
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 
 class GenericDecoder(nn.Module):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from ...base.transformers_types import PreTrainedConfig
 from ...errors import ModelError
 from ...weights import Shards
 from ..heads import require_group_size
 from ..parallel import split_module
 from ..plans import PLANS, pattern_of
 from .model import WITH_OTHER_STATES, GenericDecoder
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 _STYLES = {
     "colwise": "columns",

@@ -15,6 +15,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.utils.chat_template_utils import mark_control_tokens
 
+from ...base.transformers_types import PreTrainedTokenizerBase
 from ...errors import RequestError, nearest
 from ..answers import Call
 from ..protocol import AudioRequest, TranscriptionRequest
@@ -23,8 +24,6 @@ from .base import BatchedModel
 from .batcher import IsWanted
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from ..served import Served
 
 

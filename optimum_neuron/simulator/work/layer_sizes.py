@@ -8,12 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from ...base.transformers_types import PreTrainedConfig
 from .mixers import StateSizes, state_sizes
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 Role = Literal[
     "attention_in",

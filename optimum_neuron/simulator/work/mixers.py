@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...base.transformers_types import PreTrainedConfig
 from ...compiler import product_cycles
 from .record import Attention, Work
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 SCAN_PASSES = 4
 """Passes over a recurrent state for each token: decay, product with the key, update, product with the query."""

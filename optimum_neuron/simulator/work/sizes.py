@@ -14,15 +14,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...base.transformers_types import PreTrainedConfig
 from ...errors import ModelError
 from ...models import HEAD_SIZES, require_equal_layers
 from .layer_sizes import LayerSizes, layer_sizes
 from .mixers import LatentSizes, latent_sizes
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...base.transformers_types import PreTrainedConfig
 from ...errors import ConfigError, ModelError
 from .sizes import decoder_sizes, largest_stack, on_meta
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 RECOMPUTE = 4 / 3
 """Operations of a step over those without activation checkpointing: the forward runs twice."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import set_seed
 
+from ...base.transformers_types import TrainingArguments
 from ...checkpoints import resolve_model
 from ...errors import ConfigError
 from ..arguments import NeuronArgumentsMixin
@@ -25,7 +26,6 @@ from ..mixin import NeuronTrainerMixin
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import TrainingArguments
 
 
 class PostTrainingMixin(NeuronTrainerMixin):
