@@ -12,8 +12,9 @@ COPY LICENSE README.md pyproject.toml ./
 COPY optimum ./optimum
 COPY optimum_neuron ./optimum_neuron
 COPY sdk ./sdk
+COPY sdk_vllm ./sdk_vllm
 COPY sdk_xla ./sdk_xla
-RUN pip install --no-cache-dir ".[checkpoints,training,vision]" ./sdk ./sdk_xla
+RUN pip install --no-cache-dir ".[checkpoints,training,vision]" ./sdk ./sdk_vllm ./sdk_xla
 
 RUN useradd --create-home neuron
 USER neuron

@@ -11,9 +11,9 @@ STAMP := $(VENV)/.setup-stamp
 setup: $(STAMP)
 
 # Installs again only after a pyproject.toml has changed.
-$(STAMP): pyproject.toml sdk/pyproject.toml sdk_xla/pyproject.toml
+$(STAMP): pyproject.toml sdk/pyproject.toml sdk_vllm/pyproject.toml sdk_xla/pyproject.toml
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[test]" --editable ./sdk --editable ./sdk_xla
+	$(BIN)/python -m pip install --quiet --editable ".[test]" --editable ./sdk --editable ./sdk_vllm --editable ./sdk_xla
 	touch $@
 
 # One thread for each worker: as many threads as cores in every worker would only get in each other's way.

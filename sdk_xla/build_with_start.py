@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403  (the other hooks)
 
-START = "optimum_neuron_sim_xla.pth"
-"""Lets `torch_xla` be found without a folder of that name on the path."""
+(PACKAGE,) = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+"""The only package of this distribution; Python imports it at its start, so that it can answer for another name."""
 
 
 def build_wheel(wheel_directory: str, *arguments: Any) -> str:
@@ -26,13 +27,13 @@ def build_editable(wheel_directory: str, *arguments: Any) -> str:
 
 
 def _with_start(folder: str, name: str) -> str:
-    path, content = Path(folder, name), b"import optimum_neuron_sim_xla\n"
+    path, content = Path(folder, name), f"import {PACKAGE}\n".encode()
     with zipfile.ZipFile(path) as wheel:
         files = {file: wheel.read(file) for file in wheel.namelist()}
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     record = next(file for file in files if file.endswith(".dist-info/RECORD"))
-    files[record] += f"{START},sha256={digest},{len(content)}\n".encode()
+    files[record] += f"{PACKAGE}.pth,sha256={digest},{len(content)}\n".encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for file, data in {START: content, **files}.items():
+        for file, data in {f"{PACKAGE}.pth": content, **files}.items():
             wheel.writestr(file, data)
     return name

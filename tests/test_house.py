@@ -18,7 +18,7 @@ from tests.tree import syntax
 ORDER = (
     ("optimum_neuron",),
     ("tools",),
-    ("cli",),
+    ("cli", "vllm_neuron"),
     ("demo", "neuronx_distributed", "neuronx_distributed_inference", "serving", "trainer", "transformers_neuronx"),
     ("xla",),
     ("device", "distributed", "pipelines", "tracing"),
@@ -262,6 +262,7 @@ def test_no_export_is_for_the_tests_of_its_package_alone():
         "benchmarks/**/*.py",
         "tools/**/*.py",
         "sdk/**/*.py",
+        "sdk_vllm/**/*.py",
         "sdk_xla/**/*.py",
         "optimum_neuron/**/*.pyi",
     ):

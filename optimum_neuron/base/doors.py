@@ -15,6 +15,7 @@ they come into being when they are imported, and each name is looked up when it 
 | `OfExtra("module:attribute")` | the same; `import *` leaves it out, because it needs an extra that may be missing |
 | `Missing("Use ...")` | no counterpart: using the name raises `ModelError` with the alternative |
 | `ON_IMPORT: "module:function"` | called when the module is imported |
+| `AS_PROGRAM: "module:function"` | called when the module is run, with `python -m` |
 | a string in place of a module's rows | all names of `__all__` of that module |
 """
 
@@ -26,13 +27,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from ..errors import ModelError, nearest
 
 ON_IMPORT = ""
 """The row of a function that is called when the module is imported."""
+
+
+AS_PROGRAM = "__main__"
+"""The row of a function that is called when the module is run as a program; its result is the exit status."""
 
 
 class Missing(str):
@@ -90,6 +95,14 @@ class _Finder:
         module.__doc__ = f"Names of `{module.__name__}` on `optimum_neuron`."
         vars(module).update(_contents(module.__name__, self.names))
 
+    def get_code(self, name: str) -> CodeType | None:
+        """Return the code of a module that is run as a program, for `python -m`."""
+        rows = self.names[name]
+        if isinstance(rows, str) or AS_PROGRAM not in rows:
+            return None
+        place, _, function = rows[AS_PROGRAM].partition(":")
+        return compile(f"import sys\nfrom {place} import {function}\nsys.exit({function}())", f"<{name}>", "exec")
+
 
 _FINDER = _Finder()
 
@@ -139,7 +152,7 @@ def _contents(module: str, names: Names) -> dict[str, Any]:
         return {"__all__": list(source.__all__), **{name: getattr(source, name) for name in source.__all__}}
     if ON_IMPORT in rows:
         _found(rows[ON_IMPORT], module)()
-        rows = {name: target for name, target in rows.items() if name != ON_IMPORT}
+    rows = {name: target for name, target in rows.items() if name not in (ON_IMPORT, AS_PROGRAM)}
     absences = {name: absent(module, name, target) for name, target in rows.items() if isinstance(target, Missing)}
 
     def __getattr__(name: str) -> Any:

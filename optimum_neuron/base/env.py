@@ -1,8 +1,7 @@
 """The only place that reads environment variables.
 
 Each variable is one row of `variables.TABLE`; `docs/environment_variables.md` is checked against it. `env_text.py`
-parses the text and raises `ConfigError` for a value that cannot be used. `warn_unused` warns about variables that are
-set for Neuron but have no effect here.
+parses the text and raises `ConfigError` for a value that cannot be used.
 
     >>> from optimum_neuron.base import env
     >>> env.compile_cache_url({"NEURON_COMPILE_CACHE_URL": "/tmp/neffs"})
@@ -14,13 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..errors import ConfigError, nearest
-from .env_text import choice, compiler_flag, compiler_words, core_list, number, switch
-from .variables import PREFIXES, TABLE, row_of
+from .env_text import choice, compiler_flag, compiler_words, core_list, number, sizes, switch
+from .variables import TABLE
 
 VARIABLES: dict[str, str] = {name: row.meaning for name, row in TABLE.items() if row.honored}
 """Every variable read, with its meaning."""
@@ -145,6 +142,11 @@ def debug(environ: Mapping[str, str] = os.environ) -> bool:
 def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
     """Key that requests to a server must have, or None."""
     return environ.get("OPTIMUM_NEURON_API_KEY") or None
+
+
+def vllm_api_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Key that requests to vLLM's server must have, or None."""
+    return environ.get("VLLM_API_KEY") or None
 
 
 def server_words(environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -282,6 +284,38 @@ def xla(environ: Mapping[str, str] = os.environ) -> bool | None:
     return True if environ.get("PJRT_DEVICE") == "NEURON" else None
 
 
+def vllm(environ: Mapping[str, str] = os.environ) -> bool | None:
+    """Return whether everybody sees `vllm` (True) or nobody (False); None: scripts do, and libraries do not."""
+    return switch("OPTIMUM_NEURON_VLLM", environ, default=False) if environ.get("OPTIMUM_NEURON_VLLM") else None
+
+
+def check_vllm_framework(environ: Mapping[str, str] = os.environ) -> None:
+    """Check the library that vLLM's scripts choose; all of them are the engine here."""
+    choice("VLLM_NEURON_FRAMEWORK", ("neuronx-distributed-inference", "transformers-neuronx"), environ)
+
+
+def vllm_quant_dtype(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the dtype of vLLM's quantization "neuron_quant", or None."""
+    return choice("NEURON_QUANT_DTYPE", ("s8", "f8e4m3fn"), environ)
+
+
+def vllm_buckets(environ: Mapping[str, str] = os.environ) -> dict[str, tuple[int, ...]]:
+    """Return the buckets that vLLM's scripts set, by the option of the export."""
+    names = {"prefill_buckets": "NEURON_CONTEXT_LENGTH_BUCKETS", "decode_buckets": "NEURON_TOKEN_GEN_BUCKETS"}
+    return {option: tuple(sorted(sizes(name, environ))) for option, name in names.items() if environ.get(name)}
+
+
+def compiled_artifacts(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the folder of vLLM's compiled model, or None."""
+    folder = environ.get("NEURON_COMPILED_ARTIFACTS")
+    return Path(folder) if folder else None
+
+
+def on_device_sampling_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether vLLM's host reads all logits."""
+    return switch("NEURON_ON_DEVICE_SAMPLING_DISABLED", environ, default=False)
+
+
 def variable(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return a variable that a user's script asks for by its name."""
     return environ.get(name)
@@ -355,45 +389,9 @@ def group_sizes(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | No
     >>> group_sizes({"NEURONCORE_GROUP_SIZES": "3,4,1"})
     (3, 4, 1)
     """
-    text = environ.get("NEURONCORE_GROUP_SIZES", "").strip()
-    if not text:
-        return None
-    sizes = [part.strip() for part in text.split(",")]
-    if not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        hint = "List the size of each group, such as 2,2."
-        message = f"NEURONCORE_GROUP_SIZES is {text!r}, which is no list of sizes."
-        raise ConfigError(message, hint=hint, variable="NEURONCORE_GROUP_SIZES", value=text)
-    return tuple(map(int, sizes))
+    return sizes("NEURONCORE_GROUP_SIZES", environ) or None
 
 
 def given(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that are set and read here, verbatim."""
     return {name: environ[name] for name in VARIABLES if environ.get(name)}
-
-
-_warned: set[str] = set()
-
-
-def unused(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that are set for Neuron but ignored here, each with the reason.
-
-    >>> list(unused({"NEURON_FUSE_SOFTMAX": "1", "NEURON_RT_NUM_CORES": "2"}))
-    ['NEURON_FUSE_SOFTMAX']
-    """
-    consequences = {}
-    for name in sorted(environ):
-        if name in FOR_SCRIPTS and compile_records(environ):  # set by neuron_parallel_compile, not by the user
-            continue
-        if name.startswith(PREFIXES) and name not in VARIABLES:
-            unknown = f"nothing here reads a variable of that name{nearest(name, VARIABLES)}"
-            row = row_of(name)
-            consequences[name] = row.meaning if row else unknown
-    return consequences
-
-
-def warn_unused(environ: Mapping[str, str] = os.environ) -> None:
-    """Warn about each variable that decides nothing here, once for the process."""
-    for name, consequence in unused(environ).items():
-        if name not in _warned:
-            _warned.add(name)
-            warnings.warn(f"{name} is set, but has no effect here: {consequence}", stacklevel=4)

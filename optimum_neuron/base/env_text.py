@@ -44,6 +44,15 @@ def number(name: str, environ: Mapping[str, str], *, hint: str) -> int | None:
     return int(text)
 
 
+def sizes(name: str, environ: Mapping[str, str]) -> tuple[int, ...]:
+    """Read whole numbers from 1 that commas separate; empty if the variable is unset."""
+    text = environ.get(name, "").strip()
+    words = [word.strip() for word in text.split(",")] if text else []
+    if any(not word.isdecimal() or not int(word) for word in words):
+        raise invalid(name, text, "is no list of sizes.", f"Set {name} to sizes such as 2,2.")
+    return tuple(map(int, words))
+
+
 def choice(name: str, choices: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
     """Read one of a few names; None if the variable is unset or empty."""
     text = environ.get(name)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import ConfigError
-from . import env
+from . import env, unused_variables
 
 _SYSLOG_SOCKET = "/dev/log"
 _applied = False
@@ -32,7 +32,7 @@ def apply_environment(environ: Mapping[str, str] = os.environ) -> None:
     if _applied or environ is not os.environ:
         return
     configure_log(environ)
-    env.warn_unused(environ)
+    unused_variables.warn_unused(environ)
     _applied = True
 
 

@@ -50,9 +50,13 @@ TABLE: Mapping[str, Variable] = {
         "compiler flags of every compile that does not set them itself, for example "
         '"--target trn2 --auto-cast matmult -O1"; also --cache_dir=URL and --no_cache'
     ),
+    "NEURON_COMPILED_ARTIFACTS": Variable(
+        "folder of vLLM's compiled model: it is loaded if it is there, else the model is exported into it"
+    ),
     "NEURON_COMPILE_CACHE_URL": Variable(
         "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs"
     ),
+    "NEURON_CONTEXT_LENGTH_BUCKETS": Variable('vLLM: prompt lengths to compile, for example "128,512"'),
     "NEURON_EXTRACT_GRAPHS_ONLY": _no_effect("graphs are compiled and run; a second run finds them in the cache"),
     "NEURON_FRAMEWORK_DEBUG": _no_effect(
         "no files are left behind; torch_neuronx.trace(compiler_workdir=...) keeps the NEFF"
@@ -64,11 +68,13 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_NUM_RECENT_MODELS_TO_KEEP": Variable(
         "graphs of the device xla that a process keeps loaded; others come from the compile cache again (default: all)"
     ),
+    "NEURON_ON_DEVICE_SAMPLING_DISABLED": Variable("vLLM: 1 lets the host read all logits of a step"),
     "NEURON_PARALLEL_COMPILE": _no_effect("graphs are compiled and run; run the script with neuron_parallel_compile"),
     "NEURON_PLATFORM_TARGET_OVERRIDE": Variable(
         "target when none is given: inf2, trn1, trn1n, trn2, trn3; for NKI kernels also gen2, gen3, gen4"
     ),
     "NEURON_PROCESS_TAG": Variable("name of this process in neuron-top and neuron-monitor (default: its id)"),
+    "NEURON_QUANT_DTYPE": Variable("vLLM: dtype of quantization=neuron_quant: s8 or f8e4m3fn (default: s8)"),
     "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": _no_effect("a call of a compiled program returns when it has run"),
     "NEURON_RT_EXEC_TIMEOUT": _no_effect("calls have no time limit, because this host's time is not the chip's"),
     "NEURON_RT_INSPECT_*": _no_effect(
@@ -91,6 +97,7 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_RT_VALIDATE_HASH": Variable("0 skips the check of weight hashes when an exported folder is loaded"),
     "NEURON_RT_VIRTUAL_CORE_SIZE": Variable("the same as NEURON_LOGICAL_NC_CONFIG"),
     "NEURON_RT_VISIBLE_CORES": Variable('which simulated cores this process may claim, for example "0" or "0-3,6"'),
+    "NEURON_TOKEN_GEN_BUCKETS": Variable('vLLM: cache slots of decode steps to compile, for example "128,512"'),
     "NKI_PRECISE_FP": Variable("0 keeps all floats of NKI kernels in float32 (default: 1, their dtypes)"),
     "NXD_CPU_MODE": Variable("1 trains with neuronx_distributed on the CPU, without the device xla"),
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
@@ -110,6 +117,10 @@ TABLE: Mapping[str, Variable] = {
     "OPTIMUM_NEURON_NUMERICS": Variable(
         "arithmetic of the torch device: reference (the host's) or emulated (the chip's)"
     ),
+    "OPTIMUM_NEURON_VLLM": Variable(
+        "1 lets libraries such as TRL and lm-eval see vllm; 0 hides it from scripts too (default: scripts may import "
+        "it, and libraries do not see it)"
+    ),
     "OPTIMUM_NEURON_XLA": Variable(
         "1 lets transformers and accelerate see torch_xla, and train on XLA; 0 hides it from scripts too (default: "
         "scripts may import it, and libraries see it after them)"
@@ -122,6 +133,10 @@ TABLE: Mapping[str, Variable] = {
     "SM_ON_*": Variable(
         "argument of neuron serve, for example SM_ON_BATCH_SIZE=4, as in Optimum Neuron's container; the command line "
         "has precedence"
+    ),
+    "VLLM_API_KEY": Variable("key that requests to `vllm serve` must have, beside those of --api-key"),
+    "VLLM_NEURON_FRAMEWORK": Variable(
+        "neuronx-distributed-inference or transformers-neuronx; both are the engine here"
     ),
     "WORLD_SIZE": Variable("processes of a launch, which torchrun sets"),
     "XLA_*": _no_effect("there is no XLA: the device xla records graphs, and they are checked and timed here"),

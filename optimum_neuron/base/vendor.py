@@ -14,20 +14,22 @@ INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a ch
 """Install commands, from an index and from a checkout."""
 
 
-def refuse_beside(distribution: str, module: str) -> None:
-    """Refuse to import a module of the sdk distribution where the vendor's distribution is installed.
+def refuse_beside(distribution: str, module: str, *, own: str = SDK_DISTRIBUTION, install: str = INSTALL_SDK) -> None:
+    """Refuse to import a module of a distribution of ours where the vendor's distribution is installed.
 
     Args:
         distribution: the vendor's, for example "torch-neuronx".
+        own: the distribution of ours.
+        install: how it is installed.
     """
     try:
         version = importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return
     raise ImportError(
-        f"{module} cannot be imported: {SDK_DISTRIBUTION} and the vendor's {distribution} {version} are both "
-        f"installed, and one has overwritten files of the other. For the simulator, run `pip uninstall {distribution} "
-        f"{SDK_DISTRIBUTION}`, then {INSTALL_SDK}. For the hardware, uninstall both, then run `pip install "
+        f"{module} cannot be imported: {own} and the vendor's {distribution} {version} are both "
+        f"installed, and only one of them can have its names. For the simulator, run `pip uninstall {distribution} "
+        f"{own}`, then {install}. For the hardware, uninstall both, then run `pip install "
         f"{distribution}` (the simulator stays importable as `optimum_neuron`).",
         name=module,
     )

@@ -13,7 +13,7 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,10 +113,16 @@ class Generator:
         *,
         max_queue_size: int,
         on_finished: Callable[[Finished], None],
+        allow_block_sharing: bool = True,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
+        self.settings = dict(settings or {})
+        """Keywords of every request to the engine, such as a draft."""
         self.manager = model.init_continuous_batching(
-            continuous_batching_config=ContinuousBatchingConfig(max_queue_size=max_queue_size)
+            continuous_batching_config=ContinuousBatchingConfig(
+                max_queue_size=max_queue_size, allow_block_sharing=allow_block_sharing
+            )
         )
         self.manager.start()
         self.max_length = self.manager.engine.runner.num_slots
@@ -286,7 +292,7 @@ class _Answer:
     def __init__(self, generator: Generator, prompt: Prompt, index: int) -> None:
         self.index, self.prompt = index, prompt
         self.name = f"{prompt.request_id}-{index}"
-        self._tokenizer = generator.tokenizer
+        self._tokenizer, self._settings = generator.tokenizer, generator.settings
         self._recorder = None if prompt.num_logprobs is None else LogprobRecorder(prompt.num_logprobs)
         self._text = self._stream()
         self._num_taken = 0
@@ -310,6 +316,7 @@ class _Answer:
         recorder = [] if self._recorder is None else [self._recorder]
         criteria = [StopOnText(self._stream(), len(prompt.ids))] if prompt.stop else []
         return {
+            **self._settings,
             **prompt.settings,
             "max_new_tokens": prompt.max_new_tokens,
             "eos_token_id": [*prompt.end_ids, *prompt.stop_ids] or -1,

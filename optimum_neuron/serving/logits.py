@@ -24,6 +24,8 @@ class TokenLogprob:
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
     """Likeliest tokens with theirs, falling."""
+    rank: int = 1
+    """Place of the token among all, by probability; equal ones share the best."""
 
 
 def token_logprob(logits_V: torch.Tensor, token: int, num_top: int) -> TokenLogprob:
@@ -31,7 +33,8 @@ def token_logprob(logits_V: torch.Tensor, token: int, num_top: int) -> TokenLogp
     logprobs_V = logits_V.float().log_softmax(-1)
     values, ids = logprobs_V.topk(min(num_top, logprobs_V.numel()))
     top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
-    return TokenLogprob(token=token, logprob=float(logprobs_V[token]), top=top)
+    rank = int((logprobs_V > logprobs_V[token]).sum()) + 1
+    return TokenLogprob(token=token, logprob=float(logprobs_V[token]), top=top, rank=rank)
 
 
 class LogprobRecorder(LogitsProcessor):

@@ -84,6 +84,14 @@ class ModelSpec:
     """Keywords of `from_pretrained`."""
     adapters: dict[str, str] = dataclasses.field(default_factory=dict)
     """Names and folders of its adapters."""
+    tokenizer: str | None = None
+    """Folder or Hub model ID of its tokenizer; None: its own."""
+    chat_template: str | None = None
+    """Template of chats in Jinja; None: the tokenizer's."""
+    allow_block_sharing: bool = True
+    """Let prompts share what they begin with."""
+    draft: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Draft of all requests, with the keywords of `drafts.load_draft`; empty without one."""
 
 
 def cores_of(spec: ModelSpec) -> int:

@@ -19,11 +19,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import ModuleType
 
 PACKAGE = "torch_xla"
-_MACHINERY = ("importlib", "pkgutil", "runpy")
-"""Modules that import on behalf of another."""
 
 
 class Finder:
@@ -38,25 +36,9 @@ class Finder:
         """
         if name != PACKAGE:
             return None
-        from ._opt_in import agree, allowed, reason, served
+        from ._opt_in import found
 
-        frame, looks_only = _asking(sys._getframe(1))
-        if not allowed(frame):
-            if looks_only:
-                return None
-            raise ModuleNotFoundError(reason(), name=PACKAGE)
-        if not looks_only:
-            agree()
-        return served()
-
-
-def _asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """The frame that asks for a module, and whether it calls `importlib.util.find_spec` rather than imports."""
-    looks_only = False
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _MACHINERY:
-        looks_only = looks_only or frame.f_globals["__name__"] == "importlib.util"
-        frame = frame.f_back
-    return frame, looks_only
+        return found(PACKAGE, sys._getframe(1))
 
 
 if Finder not in sys.meta_path:

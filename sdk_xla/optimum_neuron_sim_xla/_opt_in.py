@@ -7,23 +7,25 @@ import sys
 import warnings
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from pathlib import Path
 from types import FrameType
 
 from optimum_neuron.base import doors, env
+from optimum_neuron.base.opt_in import asking, may_import
 
 from ._names import NAMES
 
-_INSTALLED = {"site-packages", "dist-packages"}
 
-
-def allowed(frame: FrameType | None) -> bool:
-    """Return whether the code of a frame may import it; None is the interpreter itself, as with `python -m`."""
-    chosen = env.xla()
-    if chosen is not None or frame is None:
-        return chosen is not False
-    is_installed = bool(_INSTALLED & set(Path(frame.f_code.co_filename).parts))
-    return not is_installed or "neuron" in frame.f_globals.get("__name__", "").partition(".")[0]
+def found(package: str, frame: FrameType | None) -> ModuleSpec | None:
+    """Return where the package comes from, for the code of a frame; None if code that only looks may not have it."""
+    frame, looks_only = asking(frame)
+    if not may_import(frame, chosen=env.xla()):
+        if looks_only:
+            return None
+        raise ModuleNotFoundError(reason(), name=package)
+    if not looks_only:
+        agree()
+    doors.serve(NAMES)
+    return doors.spec_of(package)
 
 
 def reason() -> str:
@@ -54,9 +56,3 @@ def agree() -> None:
         "import torch_xla before accelerate and transformers, or set OPTIMUM_NEURON_XLA=1.",
         stacklevel=3,
     )
-
-
-def served() -> ModuleSpec:
-    """Let its modules be imported, and return where the first comes from."""
-    doors.serve(NAMES)
-    return doors.spec_of("torch_xla")

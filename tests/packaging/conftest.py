@@ -67,7 +67,7 @@ def wheels(tmp_path_factory):
             shutil.copyfile(ROOT / name, source / name)
     built = source / "wheels"
     offline = ["--no-deps", "--no-index", "--no-build-isolation"]
-    finished([*PIP, "wheel", *offline, "-w", built, ".", "./sdk", "./sdk_xla"], source)
+    finished([*PIP, "wheel", *offline, "-w", built, ".", "./sdk", "./sdk_vllm", "./sdk_xla"], source)
     return {path.name.split("-")[0]: path for path in built.glob("*.whl")}
 
 
@@ -78,7 +78,7 @@ def venv_folder(wheels, tmp_path_factory):
     finished([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)
     python = folder / "venv" / "bin" / "python"
     where = ["--no-index", "--find-links", wheels["optimum_neuron_sim"].parent]
-    names = ["optimum-neuron-sim", "optimum-neuron-sim-sdk", "optimum-neuron-sim-xla"]
+    names = ["optimum-neuron-sim", "optimum-neuron-sim-sdk", "optimum-neuron-sim-vllm", "optimum-neuron-sim-xla"]
     finished([*PIP, "--python", python, "install", "--no-deps", *where, *names], folder)
     site = finished([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
     (Path(site) / "packages_of_the_developer.pth").write_text(sysconfig.get_path("purelib") + "\n")

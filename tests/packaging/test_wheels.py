@@ -21,11 +21,12 @@ PARTS = {
             *("torch_neuron/", "torch_neuronx/", "transformers_neuronx/"),
         ),
     ),
+    "optimum_neuron_sim_vllm": ("sdk_vllm/", ("optimum_neuron_sim_vllm/",)),
     "optimum_neuron_sim_xla": ("sdk_xla/", ("optimum_neuron_sim_xla/",)),
 }
 """Distribution: folder of its project, and folders that it installs."""
-START = "optimum_neuron_sim_xla.pth"
-"""What Python runs at its start, so that `torch_xla` is found by those who may import it."""
+STARTS = {name: f"{name}.pth" for name in ("optimum_neuron_sim_vllm", "optimum_neuron_sim_xla")}
+"""What Python runs at its start, so that `vllm` and `torch_xla` are found by those who may import them."""
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -34,8 +35,8 @@ def test_wheel_holds_every_file_of_its_packages_and_no_other(wheels, name):
     with zipfile.ZipFile(wheels[name]) as wheel:
         held = {file for file in wheel.namelist() if ".dist-info/" not in file}
     actual = {file.removeprefix(project) for file in files() if file.startswith(project)}
-    assert held - {START} == {file for file in actual if file.startswith(folders)}
-    assert (START in held) == (name == "optimum_neuron_sim_xla")
+    starts = {STARTS[name]} if name in STARTS else set()
+    assert held == starts | {file for file in actual if file.startswith(folders)}
 
 
 def test_data_and_sources_are_among_them(wheels):
@@ -75,6 +76,23 @@ import torch_xla
 print(seen, torch_xla.__version__)
 """
     assert venv_folder.run(venv_folder.python, "-c", code).split() == ["None", "2.9.0"]
+
+
+def test_vllm_is_hidden_from_libraries_and_a_command(venv_folder):
+    code = """
+import importlib.util
+library = "seen = importlib.util.find_spec('vllm')"
+exec(compile(library, "/x/site-packages/acme/__init__.py", "exec"))
+import vllm
+print(seen, vllm.__version__)
+"""
+    assert venv_folder.run(venv_folder.python, "-c", code).split() == ["None", "0.11.0"]
+    assert venv_folder.run(venv_folder.bin / "vllm", "--version").strip() == "0.11.0"
+
+
+def test_distributions_with_a_start_are_built_alike():
+    one, other = (ROOT / folder / "build_with_start.py" for folder in ("sdk_vllm", "sdk_xla"))
+    assert one.read_bytes() == other.read_bytes()
 
 
 def test_optimum_cli_has_commands(venv_folder):

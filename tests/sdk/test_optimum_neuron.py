@@ -22,11 +22,12 @@ from optimum.neuron._names import ABSENT, NAMES, TWINS  # noqa: E402
 NEEDS_PEFT = [module for module, names in NAMES.items() if any(target.startswith("peft:") for target in names.values())]
 
 
-@pytest.mark.parametrize("folder", ["sdk", "sdk_xla"])
+@pytest.mark.parametrize("folder", ["sdk", "sdk_vllm", "sdk_xla"])
 def test_versions_of_all_distributions_are_same(folder):
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
     assert project["version"] == __version__
-    assert project["dependencies"] == [f"optimum-neuron-sim=={__version__}"]
+    extra = "[serve]" if folder == "sdk_vllm" else ""
+    assert project["dependencies"] == [f"optimum-neuron-sim{extra}=={__version__}"]
 
 
 @pytest.mark.parametrize(

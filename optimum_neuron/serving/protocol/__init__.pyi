@@ -6,6 +6,7 @@ from .generation import (
     Generation as Generation,
     Message as Message,
     NamedTool as NamedTool,
+    StructuredOutputs as StructuredOutputs,
     TokenizeRequest as TokenizeRequest,
 )
 from .media import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.core import Choice
 from ...errors import RequestError
 from ...exporters import is_export, read_folder
-from ...sources import find_task, infer_task
+from ...sources import find_folder, find_task, infer_task
 
 if TYPE_CHECKING:
     from ..served import Replica, Served
@@ -45,6 +45,7 @@ _LENGTHS, _LONGEST = (32, 128), 512
 
 def _load_generator(served: Served, config: Any, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForCausalLM, load_preprocessor
+    from ..drafts import load_draft
     from ..generator import Generator
 
     spec = served.spec
@@ -54,11 +55,16 @@ def _load_generator(served: Served, config: Any, is_exported: bool) -> Replica:
     )
     for name, folder in spec.adapters.items():
         model.load_adapter(folder, adapter_name=name)
+    tokenizer = load_preprocessor("AutoTokenizer", find_folder(spec.tokenizer or model.source_folder))
+    if spec.chat_template is not None:
+        tokenizer.chat_template = spec.chat_template
     return Generator(
         model,
-        load_preprocessor("AutoTokenizer", model.source_folder),
+        tokenizer,
         max_queue_size=served.max_queue_size,
         on_finished=served.note_finished,
+        allow_block_sharing=spec.allow_block_sharing,
+        settings=load_draft(model, **spec.draft) if spec.draft else {},
     )
 
 

@@ -40,7 +40,7 @@ class Scorer(TextModel):
         return scores
 
 
-async def _scores(
+async def pair_scores(
     model: Scorer | Embedder, pairs: Sequence[tuple[str, str]], body: TextRequest, call: Call
 ) -> tuple[list[float], int]:
     """Return a score of each pair, and the number of tokens."""
@@ -67,7 +67,7 @@ async def score(
     if len(left) != len(right):
         message = f"text_1 has {len(left)} texts, text_2 {len(right)}."
         raise RequestError(message, hint="Send as many, or one in text_1.", status=400, param="text_2")
-    scores, num_tokens = await _scores(model, list(zip(left, right, strict=True)), body, call)
+    scores, num_tokens = await pair_scores(model, list(zip(left, right, strict=True)), body, call)
     return {
         "id": f"score-{call.request_id}",
         "object": "list",
@@ -83,7 +83,7 @@ async def rerank(
 ) -> dict[str, Any]:
     """Return the answer to a body of `/rerank`: documents by their score, best first."""
     texts = body.texts
-    scores, num_tokens = await _scores(model, [(body.query, text) for text in texts], body, call)
+    scores, num_tokens = await pair_scores(model, [(body.query, text) for text in texts], body, call)
     best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or None]
     results = [
         {"index": index, "relevance_score": scores[index]}

@@ -1,0 +1,223 @@
+"""`LLMEngine`, which returns outputs step by step, and `AsyncLLMEngine`, which yields them."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import queue
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Self
+
+from ..errors import ConfigError
+from .adapters import LoRARequest
+from .core import Core
+from .engine_args import AsyncEngineArgs, EngineArgs
+from .facts import ModelFacts
+from .inputs import PromptType
+from .outputs import RequestOutput
+from .requests import Job
+from .sampling_params import SamplingParams
+
+
+class LLMEngine:
+    """An engine that takes requests and returns outputs step by step.
+
+    Example:
+        ```python no-run
+        engine = LLMEngine.from_engine_args(EngineArgs(model="tiny_llama", max_model_len=128))
+        engine.add_request("0", "Hello", SamplingParams(max_tokens=4))
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                print(output.outputs[0].text)
+        ```
+    """
+
+    def __init__(self, engine_args: EngineArgs) -> None:
+        self.core = Core(engine_args)
+        self.engine_args = engine_args
+        self._outputs: queue.Queue[tuple[str, RequestOutput | BaseException | None]] = queue.Queue()
+        self._running: dict[str, concurrent.futures.Future[Any]] = {}
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs, *args: Any, **options: Any) -> Self:
+        """Compile or load the model, and return its engine; further arguments of vLLM's have no effect."""
+        return cls(engine_args)
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: PromptType,
+        params: SamplingParams | None = None,
+        arrival_time: float | None = None,
+        lora_request: LoRARequest | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Begin a request; `step` returns its outputs.
+
+        Args:
+            request_id: its name, which no other request has.
+            prompt: a text, tokens, or a mapping with either.
+            params: its parameters; None for the model's.
+            arrival_time: no effect.
+            lora_request: its adapter.
+            priority: requests with a lower number come first.
+        """
+        if request_id in self._running:
+            raise ConfigError(
+                f"A request named {request_id!r} is not over yet.",
+                hint="Pass another request_id.",
+                request_id=request_id,
+            )
+        (job,) = self.core.jobs(
+            prompt, params, lora_request=lora_request, priority=[priority], request_id=str(request_id)
+        )
+        self._running[request_id] = self.core.loop.submit(_pump(self.core, job, request_id, self._outputs))
+
+    def step(self) -> list[RequestOutput]:
+        """Wait until a request has something new; return all that is new."""
+        if not self._running and self._outputs.empty():
+            return []
+        received = [self._outputs.get()]
+        while not self._outputs.empty():
+            received.append(self._outputs.get())
+        outputs = []
+        for request_id, output in received:
+            if isinstance(output, RequestOutput):
+                outputs.append(output)
+            else:
+                self._running.pop(request_id, None)
+                if output is not None:
+                    raise output
+        return outputs
+
+    def abort_request(self, request_id: str | list[str]) -> None:
+        """End requests without further outputs."""
+        for name in [request_id] if isinstance(request_id, str) else request_id:
+            if (future := self._running.pop(name, None)) is not None:
+                future.cancel()
+
+    def has_unfinished_requests(self) -> bool:
+        """Return whether a request runs or waits."""
+        return bool(self._running)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return how many requests run or wait."""
+        return len(self._running)
+
+    def get_tokenizer(self, lora_request: LoRARequest | None = None) -> Any:
+        """Return the tokenizer."""
+        return self.core.backend.tokenizer
+
+    @property
+    def model_config(self) -> ModelFacts:
+        """Facts of the model: `max_model_len`, `hf_config`, and others."""
+        return self.core.facts
+
+    def get_model_config(self) -> ModelFacts:
+        """Return the same."""
+        return self.core.facts
+
+
+async def _pump(core: Core, job: Job, request_id: str, outputs: queue.Queue[Any]) -> None:
+    """Put the outputs of a request into a queue, and None or its error at the end."""
+    error: BaseException | None = None
+    try:
+        async for output in core.outputs(job, streaming=True):
+            outputs.put((request_id, output))
+    except asyncio.CancelledError:
+        raise
+    except Exception as failed:  # noqa: BLE001  # `step` raises it
+        error = failed
+    outputs.put((request_id, error))
+
+
+class AsyncLLMEngine:
+    """An engine for asyncio.
+
+    Example:
+        ```python no-run
+        engine = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(model="tiny_llama", max_model_len=128))
+        async for output in engine.generate("Hello", SamplingParams(max_tokens=4), "0"):
+            print(output.outputs[0].text)
+        ```
+    """
+
+    def __init__(self, engine_args: EngineArgs) -> None:
+        self.core = Core(engine_args)
+        self.engine_args = engine_args
+        self._running: dict[str, asyncio.Task[Any]] = {}
+
+    @classmethod
+    def from_engine_args(cls, engine_args: AsyncEngineArgs | EngineArgs, *args: Any, **options: Any) -> Self:
+        """Compile or load the model, and return its engine; further arguments of vLLM's have no effect."""
+        return cls(engine_args)
+
+    async def generate(
+        self,
+        prompt: PromptType,
+        sampling_params: SamplingParams | None = None,
+        request_id: str = "",
+        lora_request: LoRARequest | None = None,
+        trace_headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+    ) -> AsyncIterator[RequestOutput]:
+        """Yield the outputs of a request as they come; leaving the loop ends it.
+
+        Args:
+            prompt: a text, tokens, or a mapping with either.
+            sampling_params: its parameters; None for the model's.
+            request_id: its name.
+            lora_request: its adapter.
+            trace_headers: no effect.
+            priority: requests with a lower number come first.
+        """
+        core = self.core
+
+        def work() -> Job:
+            (job,) = core.jobs(
+                prompt, sampling_params, lora_request=lora_request, priority=[priority], request_id=str(request_id)
+            )
+            return job
+
+        job = await core.generator.run(work)
+        received: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def read() -> None:
+            async for output in core.outputs(job, streaming=True):
+                received.put_nowait(output)
+
+        task = asyncio.ensure_future(read())
+        task.add_done_callback(received.put_nowait)
+        self._running[str(request_id)] = task
+        try:
+            while isinstance(output := await received.get(), RequestOutput):
+                yield output
+            if not task.cancelled():
+                task.result()
+        finally:
+            self._running.pop(str(request_id), None)
+            task.cancel()
+
+    async def abort(self, request_id: str) -> None:
+        """End a request without further outputs."""
+        if (task := self._running.pop(str(request_id), None)) is not None:
+            task.cancel()
+
+    async def get_tokenizer(self, lora_request: LoRARequest | None = None) -> Any:
+        """Return the tokenizer."""
+        return self.core.backend.tokenizer
+
+    async def get_model_config(self) -> Any:
+        """Return facts of the model."""
+        return self.core.facts
+
+    async def check_health(self) -> None:
+        """Raise the error that ended the engine, if there is one."""
+        if (error := self.core.backend.fatal_error) is not None:
+            raise error
+
+    def shutdown(self) -> None:
+        """End the engine, and give its cores back."""
+        self.core.close()
+
+    shutdown_background_loop = shutdown

@@ -1,0 +1,233 @@
+"""From vLLM's arguments of an engine to a model of the server: what to compile, and what all requests have.
+
+`read_args` checks everything that is known before a compile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+from ..base import env
+from ..errors import ConfigError, ModelError, invalid_choice
+from ..hardware import instance_for_cores
+from ..modeling import require_heads
+from ..options.peer_names import joined
+from ..serving import ModelSpec
+from ..sources import load_source, quantization, quantization_of
+from .engine_args import EngineArgs
+from .neuron_options import NeuronOptions, neuron_options
+
+logger = logging.getLogger(__name__)
+
+FAMILIES = ("inf2", "trn1", "trn2", "trn3")
+"""Families that vLLM runs on, the smallest first."""
+_DTYPES = {
+    "auto": None,
+    "half": "float16",
+    "float": "float32",
+    **{name: name for name in ("float16", "bfloat16", "float32")},
+}
+_CACHE_DTYPES = {"auto": None, "fp8": "fp8", "fp8_e4m3": "fp8", "int8": "int8"}
+_DEVICES = ("auto", "neuron")
+_TASKS = {
+    "auto": None,
+    "generate": "text-generation",
+    **dict.fromkeys(("embed", "embedding", "pooling"), "feature-extraction"),
+    **dict.fromkeys(("classify", "score", "reward"), "text-classification"),
+}
+"""Values of `task` and `runner`, and tasks here."""
+_ONLINE = {"fp8": "fp8", "int8": "int8", "neuron_quant": "int8", "int4": "int4"}
+"""Values of `quantization` for a checkpoint that is not quantized."""
+
+
+def read_args(args: EngineArgs) -> ModelSpec:
+    """Return the model to load, after all checks that need no compile."""
+    args.check()
+    _check_words(args)
+    found = neuron_options(args)
+    if found.unused:
+        logger.info("Without effect on a simulated core: %s.", ", ".join(found.unused))
+    where = {"revision": args.revision, "cache_dir": args.download_dir, "trust_remote_code": args.trust_remote_code}
+    where = {name: value for name, value in where.items() if value} | (
+        {"token": args.hf_token} if args.hf_token else {}
+    )
+    config = load_source(args.model, with_weights=False, **where).config
+    require_heads(config, args.tensor_parallel_size, option="tensor_parallel_size")
+    task = _TASKS[args.task if args.task != "auto" else args.runner]
+    is_pooling = task not in (None, "text-generation")
+    options: dict[str, Any] = {**where, **({"task": task} if task else {}), **_common(args, config, found)}
+    shares = found.prefix_caching if args.enable_prefix_caching is None else args.enable_prefix_caching
+    spec = ModelSpec(source=str(args.model), name=_name(args), tokenizer=args.tokenizer, options=options)
+    if is_pooling:
+        return spec
+    options |= _of_decoder(args, found, options)
+    return dataclasses.replace(
+        spec,
+        allow_block_sharing=shares is not False,
+        draft=_draft(args, found),
+    )
+
+
+def _name(args: EngineArgs) -> str:
+    names = args.served_model_name
+    return str(args.model) if not names else names if isinstance(names, str) else names[0]
+
+
+def _check_words(args: EngineArgs) -> None:
+    """Check values that are one of a few words, and numbers of cores."""
+    device = str(args.device)
+    if device not in _DEVICES:
+        raise ConfigError(
+            f"device={device!r} is not simulated here.",
+            hint='Pass device="neuron", or leave it out.',
+            option="device",
+            value=device,
+        )
+    env.check_vllm_framework()
+    for name, choices in (("task", tuple(_TASKS)), ("runner", ("auto", "generate", "pooling"))):
+        if getattr(args, name) not in choices:
+            raise invalid_choice(name, getattr(args, name), choices)
+    if args.tokenizer_mode not in ("auto", "hf"):
+        raise invalid_choice("tokenizer_mode", args.tokenizer_mode, ("auto",))
+    if args.load_format not in ("auto", "safetensors", "hf", "runai_streamer"):
+        raise invalid_choice("load_format", args.load_format, ("auto", "safetensors"))
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "max_num_seqs", "max_model_len", "block_size"):
+        value = getattr(args, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ConfigError(f"{name} must be a whole number, at least 1, not {value!r}.", option=name, value=value)
+
+
+def _common(args: EngineArgs, config: Any, found: NeuronOptions) -> dict[str, Any]:
+    """Options of decoders and of models without answers: dtype, cores, quantization."""
+    dtype = str(args.dtype).removeprefix("torch.")
+    if dtype not in _DTYPES:
+        raise invalid_choice("dtype", dtype, tuple(_DTYPES))
+    cores = args.tensor_parallel_size * args.pipeline_parallel_size
+    options: dict[str, Any] = {"disable_validation": True}
+    if args.tensor_parallel_size > 1:
+        options["tensor_parallel_size"] = args.tensor_parallel_size
+    if args.pipeline_parallel_size > 1:
+        options["pipeline_parallel_size"] = args.pipeline_parallel_size
+    if cores > 1:
+        choice = instance_for_cores(cores, option="tensor_parallel_size", families=FAMILIES)
+        logger.info("instance_type: %s", choice)
+        options["instance_type"] = choice.value
+    if _DTYPES[dtype]:
+        options["torch_dtype"] = _DTYPES[dtype]
+    if scheme := _scheme(args, config, found):
+        options["quantization"] = scheme
+    return options
+
+
+def _scheme(args: EngineArgs, config: Any, found: NeuronOptions) -> str | None:
+    """The scheme of `quantization`, which the checkpoint must have, or which quantizes it."""
+    name = args.quantization
+    if name is None:
+        return None
+    published = quantization_of(config)
+    method = None if published is None else quantization.method_of(published)
+    if method is not None and name != "neuron_quant":
+        plain = str(name).removesuffix("_marlin").replace("_", "-")
+        if plain != method:
+            raise ConfigError(
+                f"quantization={name!r}, but the checkpoint is quantized by {method}.",
+                hint="Leave quantization out: it follows from the checkpoint.",
+                option="quantization",
+                value=name,
+                method=method,
+            )
+        return None
+    if method is not None or (name == "neuron_quant" and "quantized" in found.export):
+        return None
+    if name not in _ONLINE:
+        message = f"quantization={name!r}, but the checkpoint is not quantized."
+        hint = f"Use a checkpoint that is, or one of {', '.join(_ONLINE)}, or leave it out."
+        raise ConfigError(message, hint=hint, option="quantization", value=name, choices=list(_ONLINE))
+    is_fp8 = name == "neuron_quant" and env.vllm_quant_dtype() == "f8e4m3fn"
+    return "fp8" if is_fp8 else _ONLINE[name]
+
+
+def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) -> dict[str, Any]:
+    """Options of continuous batching."""
+    own: dict[str, Any] = {
+        "batch_size": args.max_num_seqs,
+        "sequence_length": args.max_model_len,
+        "block_size": args.block_size,
+        "num_blocks": args.num_gpu_blocks_override and args.num_gpu_blocks_override + 1,
+        "tensor_parallel_size": common.get("tensor_parallel_size"),
+        "pipeline_parallel_size": common.get("pipeline_parallel_size"),
+        "torch_dtype": common.get("torch_dtype"),
+        "prefill_chunk_size": args.max_num_batched_tokens if args.enable_chunked_prefill else None,
+    }
+    if str(args.kv_cache_dtype) not in _CACHE_DTYPES:
+        raise invalid_choice("kv_cache_dtype", args.kv_cache_dtype, tuple(_CACHE_DTYPES))
+    own["kv_cache_dtype"] = _CACHE_DTYPES[str(args.kv_cache_dtype)]
+    if args.enable_lora:
+        own |= {"max_loras": max(args.max_loras, args.max_cpu_loras or 0), "max_lora_rank": args.max_lora_rank}
+    options = joined(
+        {name: value for name, value in own.items() if value is not None},
+        ((name, name, value) for name, value in found.export.items()),
+    )
+    length = options.get("sequence_length")
+    for name, sizes in env.vllm_buckets().items():
+        if name not in options:
+            options[name] = tuple(sorted({min(size, length) if length else size for size in sizes}))
+    if env.on_device_sampling_disabled():
+        options.pop("on_device_sampling_config", None)
+    if args.speculative_config or args.speculative_model:
+        options |= {"speculation": True, "extend_length": _num_candidates(args, found) + 1}
+    return {**options, "continuous_batching": True}
+
+
+def _speculation(args: EngineArgs) -> dict[str, Any]:
+    """The configuration of a draft, also in the form of older scripts."""
+    old = {
+        "model": args.speculative_model,
+        "num_speculative_tokens": args.num_speculative_tokens,
+        "prompt_lookup_max": args.ngram_prompt_lookup_max,
+    }
+    config = dict(args.speculative_config or {}) or {name: value for name, value in old.items() if value is not None}
+    if config.get("model") == "[ngram]":
+        config = {**config, "model": None, "method": "ngram"}
+    return config
+
+
+def _num_candidates(args: EngineArgs, found: NeuronOptions) -> int:
+    config = _speculation(args)
+    number = config.get("num_speculative_tokens") or found.num_candidates
+    if not isinstance(number, int) or number < 1:
+        raise ConfigError(
+            f"num_speculative_tokens must be a whole number, at least 1, not {number!r}.",
+            option="num_speculative_tokens",
+            value=number,
+        )
+    return number
+
+
+_METHODS = {
+    **dict.fromkeys((None, "draft_model"), "assistant"),
+    "ngram": "lookup",
+    **dict.fromkeys(("eagle", "eagle3"), "eagle"),
+    "medusa": "medusa",
+}
+_OF_SPECULATION = ("model", "num_speculative_tokens", "method", "prompt_lookup_max", "draft_tensor_parallel_size")
+_TUNING = ("prompt_lookup_min", "max_model_len", "quantization", "revision", "disable_by_batch_size", "enforce_eager")
+
+
+def _draft(args: EngineArgs, found: NeuronOptions) -> dict[str, Any]:
+    """The draft of all requests; empty without one."""
+    config = _speculation(args)
+    if not config:
+        return {}
+    if unknown := [name for name in config if name not in (*_OF_SPECULATION, *_TUNING)]:
+        message = f"speculative_config has {', '.join(unknown)}, which is not supported."
+        raise ConfigError(message, hint=f"Pass {', '.join(_OF_SPECULATION)}.", options=unknown)
+    if config.get("method") not in _METHODS:
+        raise invalid_choice("method", config["method"], tuple(filter(None, _METHODS)))
+    kind = "eagle" if found.is_eagle else _METHODS[config.get("method")]
+    if kind != "lookup" and not config.get("model"):
+        raise ModelError("speculative_config names no model.", hint="Pass model, or method='ngram'.", option="model")
+    number = _num_candidates(args, found)
+    return {"kind": kind, "model": config.get("model"), "num_candidates": number}
