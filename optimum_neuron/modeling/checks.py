@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
 
+from ..base.transformers_types import PreTrainedConfig
 from ..base.upstream_rules import follows_upstream, tell_ignored
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError, raise_together
 from ..options.sizes import count_error, is_count
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..base.core import Choice, Rejected
 from ..base.labels import IGNORED, next_labels
+from ..base.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
 from ..exporters import Prepared
@@ -33,7 +34,6 @@ from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 from .two_step import TwoStepExport
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from transformers.generation.streamers import BaseStreamer
 
 logger = logging.getLogger(__name__)

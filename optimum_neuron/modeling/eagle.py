@@ -16,12 +16,13 @@ import functools
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from transformers import LlamaConfig
 
 from ..base.core import TensorSpec
+from ..base.transformers_types import PreTrainedConfig
 from ..compiler import Recapture, capture
 from ..engine import Draft
 from ..errors import ConfigError, ModelError, WeightsError
@@ -40,9 +41,6 @@ from ..sources import require_sizes
 from ..weights import Checkpoint, MappedFile, StateDict, TensorSource
 from .decoder import NeuronDecoderModel
 from .draft_program import load_draft, require_results
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 _READ, _NEXT, _NETWORK = "read", "next", "network."
 _CHUNK = 64

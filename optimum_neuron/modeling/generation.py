@@ -15,6 +15,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 
 from ..base.core import Choice
+from ..base.transformers_types import PreTrainedConfig
 from ..engine import Steps
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared
@@ -28,7 +29,6 @@ from .loading import NeuronModel
 from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
     from transformers.generation.streamers import BaseStreamer
 
 logger = logging.getLogger(__name__)

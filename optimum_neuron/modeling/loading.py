@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import transformers
 
+from ..base.transformers_types import PreTrainedConfig
 from ..compiler.lower import Mode
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..exporters import (
@@ -34,9 +35,6 @@ from ..sources import TASKS, ModelSource, fill_missing, find_folder, find_task, 
 from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 EXPORT_OPTIONS = ("disable_validation", "atol", "disable_neuron_cache", "cache_url", "compiler_workdir")
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from ..base.core import TensorSpec
+from ..base.transformers_types import PreTrainedConfig
 from ..compiler import capture
 from ..engine import Draft
 from ..errors import WeightsError
@@ -28,9 +29,6 @@ from ..runtime import LoadedProgram
 from ..weights import Checkpoint, MappedFile
 from .decoder import NeuronDecoderModel
 from .draft_program import load_draft, require_results
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 _PREFIX = "heads."
 _LAYER = re.compile(r"(\d+)\.(\d+)\.linear\.weight")

@@ -12,12 +12,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch.nn.functional import normalize
 from transformers import BatchEncoding
 
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, nearest
 from ..exporters import Prepared
 from ..options.option import source_options
@@ -28,9 +29,6 @@ from .pooling import pooled, read_recipe, transformer_subfolder
 from .sentence_modules import Step, build_steps
 from .tasks import NeuronModelForFeatureExtraction
 from .traced import NeuronTracedModel
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 _RESULTS = ("token_embeddings", "sentence_embedding")
 _TOWERS = {"input_ids": "text_embeds", "pixel_values": "image_embeds"}

@@ -6,11 +6,12 @@ Shape legend: R rows, S source tokens, T new target tokens, D hidden.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from ..base.transformers_types import PreTrainedConfig
 from ..engine import Forward
 from ..errors import ShapeError
 from ..exporters import Prepared
@@ -20,9 +21,6 @@ from .cache import NeuronCache
 from .checks import HostCallable, checked_mask, refuse_layers
 from .encoder_decoder import NeuronEncoderDecoder
 from .registration import register
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 
 class NeuronTextEncoder(HostCallable):

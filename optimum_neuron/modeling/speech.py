@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor
@@ -19,6 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
 
+from ..base.transformers_types import PreTrainedConfig
 from ..engine import Forward
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared
@@ -32,9 +33,6 @@ from .program import CompiledProgram
 from .registration import register
 from .sounds import checked_audio
 from .suppression import quick_processors
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 
 class NeuronSpeechEncoder(HostCallable):

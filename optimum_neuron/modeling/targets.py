@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import inspect
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import torch
 
 from ..base.labels import IGNORED
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ShapeError
 from ..sources import architectures_of
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 
 def check_labels(labels_RT: torch.Tensor, vocabulary: int) -> None:

@@ -27,30 +27,21 @@ _FILES = (NEFF_NAME, FIELDS_NAME, DONE_NAME)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FetchResult:
-    """A verified NEFF on this machine, or the reason for a miss."""
+class Found:
+    """A verified NEFF on this machine, from a cache or just compiled; or the reason for a miss."""
 
-    path: Path | None
-    reason: str
+    path: Path | None = None
+    reason: str = ""
     marker: Marker | None = None
-    """The entry's marker, with `path`."""
+    """Of an entry that was found."""
     in_cache: bool = True
-    """Whether the cache holds it, not only the spool of this machine."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Built:
-    """A NEFF that was compiled, or that another process compiled meanwhile."""
-
-    path: Path
-    compiled: bool
-    """False when another process was faster."""
+    """Whether the named cache holds it, not only the spool of this machine."""
+    compiled: bool = False
+    """Whether this process compiled it."""
     leftover: str | None = None
-    """Leftovers of a killed process."""
-    in_cache: bool = True
-    """Whether the named cache holds it, not only the spool."""
+    """What a killed process left in its place."""
     note: str | None = None
-    """Why it could not be stored there."""
+    """Why the named cache could not store it."""
 
 
 def usable(storage: Storage, name: str, key: str) -> Entry | str:
@@ -65,38 +56,36 @@ def usable(storage: Storage, name: str, key: str) -> Entry | str:
     return entry
 
 
-def fetch_local(storage: LocalStorage, name: str, key: str) -> FetchResult:
+def fetch_local(storage: LocalStorage, name: str, key: str) -> Found:
     """Find an entry in a folder and verify its NEFF."""
     entry = usable(storage, name, key)
     if isinstance(entry, str):
-        return FetchResult(path=None, reason=entry)
+        return Found(reason=entry)
     assert entry.marker is not None
     path = storage.root / name / NEFF_NAME
     if problem := neff_problem(path, entry.marker):
-        return FetchResult(path=None, reason=problem)
-    return FetchResult(path=path, reason=f"compiled {entry.marker.age} ago", marker=entry.marker)
+        return Found(reason=problem)
+    return Found(path=path, reason=f"compiled {entry.marker.age} ago", marker=entry.marker)
 
 
-def fetch_remote(
-    storage: RemoteStorage, spool: LocalStorage, name: str, key: str, timeout_s: float | None
-) -> FetchResult:
+def fetch_remote(storage: RemoteStorage, spool: LocalStorage, name: str, key: str, timeout_s: float | None) -> Found:
     """Find an entry behind fsspec, download it into the spool unless it is there, and verify it."""
     entry = usable(storage, name, key)
     if isinstance(entry, str):
-        return FetchResult(path=None, reason=entry)
+        return Found(reason=entry)
     assert entry.marker is not None
     local = fetch_local(spool, name, key)
     if local.path is not None and local.marker == entry.marker:
-        return FetchResult(path=local.path, reason=f"{local.reason}, downloaded before", marker=entry.marker)
+        return Found(path=local.path, reason=f"{local.reason}, downloaded before", marker=entry.marker)
     with claim(spool.root, name, timeout_s=timeout_s) as right:
         with _full_disk(spool.root / name / NEFF_NAME, right.folder, entry.marker.neff_size_bytes):
             for file in _FILES:
                 storage.download(f"{name}/{file}", right.folder / file)
         if problem := neff_problem(right.folder / NEFF_NAME, entry.marker):
-            return FetchResult(path=None, reason=problem)
+            return Found(reason=problem)
         publish(spool.root, name, right.folder)
     reason = f"compiled {entry.marker.age} ago, downloaded"
-    return FetchResult(path=spool.root / name / NEFF_NAME, reason=reason, marker=entry.marker)
+    return Found(path=spool.root / name / NEFF_NAME, reason=reason, marker=entry.marker)
 
 
 def build(
@@ -105,17 +94,17 @@ def build(
     fields: Mapping[str, Any],
     produce: Callable[[Path], None],
     timeout_s: float | None,
-) -> Built:
+) -> Found:
     """Compile an entry once, however many processes ask for it at the same time; `timeout_s` as in `claim`."""
     key = entry_key(fields)
     with claim(storage.root, name, timeout_s=timeout_s) as right:
         ready = fetch_local(storage, name, key)
         if ready.path is not None:
-            return Built(path=ready.path, compiled=False)
+            return ready
         with _full_disk(storage.root / name / NEFF_NAME, right.folder):
             _compile(right, key, fields, produce)
             publish(storage.root, name, right.folder)
-    return Built(path=storage.root / name / NEFF_NAME, compiled=True, leftover=right.leftover)
+    return Found(path=storage.root / name / NEFF_NAME, compiled=True, leftover=right.leftover)
 
 
 def share(spool: LocalStorage, storage: RemoteStorage, name: str) -> None:

@@ -111,25 +111,22 @@ class CompileCache:
                 free bytes are in the message and in `details`). A remote cache that cannot be read is a warning.
         """
         name, key = entry_name(fields), entry_key(fields)
-        cached = self._tiers.fetch(name, key)
+        found, reasons = self._tiers.fetch(name, key), list[str | None]()
         rejected: tuple[Rejected, ...] = ()
-        reasons: list[str | None]
-        if cached.path is not None:
-            hit, stored, path, reasons = True, cached.in_cache, cached.path, [f"hit: {cached.reason}"]
+        if found.path is not None:
+            reasons.append(f"hit: {found.reason}")
         else:
             text, rejected = self._nearest(name, fields)
-            result = self._tiers.compile(name, fields, produce)
-            hit, stored, path = not result.compiled, result.in_cache, result.path
-            reasons = [f"miss: {cached.reason}", result.leftover, text, result.note]
-            if hit:
-                rejected, reasons = (), ["hit: another process compiled it while this one waited", result.note]
-        tally.add("neff", name, was_compiled=not hit)
+            missed, found = found.reason, self._tiers.compile(name, fields, produce)
+            reasons += [f"miss: {missed}", found.leftover, text, found.note]
+            if not found.compiled:
+                rejected, reasons = (), ["hit: another process compiled it while this one waited", found.note]
+        assert found.path is not None, "it is there, or was compiled"
+        tally.add("neff", name, was_compiled=found.compiled)
         if request is not None:
             reasons.append(self._tiers.record(request, Target(entry=name, key=key), label))
-        reason = "; ".join(part for part in reasons if part)
-        return CacheResult(
-            hit=hit, stored=stored, path=path, key=key, choice=Choice(value=name, reason=reason, rejected=rejected)
-        )
+        choice = Choice(value=name, reason="; ".join(part for part in reasons if part), rejected=rejected)
+        return CacheResult(hit=not found.compiled, stored=found.in_cache, path=found.path, key=key, choice=choice)
 
     def find(self, request: Mapping[str, Any]) -> Choice[Path | None]:
         """Give the NEFF that a recorded request led to, verified and on this machine, or None and why.

@@ -22,7 +22,7 @@ from ...base import env
 from ...errors import CacheError
 from . import requests
 from .addresses import open_remote, open_storage
-from .build import Built, FetchResult, build, fetch_local, fetch_remote, share, usable
+from .build import Found, build, fetch_local, fetch_remote, share, usable
 from .entries import Entry, list_entries, names_in
 from .locks import NotWritableError
 from .storage import LocalStorage, RemoteStorage, Storage
@@ -53,7 +53,7 @@ class Tiers:
         named = next(results)
         return named if isinstance(named, Entry) else next((r for r in results if isinstance(r, Entry)), named)
 
-    def fetch(self, name: str, key: str) -> FetchResult:
+    def fetch(self, name: str, key: str) -> Found:
         """Return a verified NEFF on this machine from any place, or the reason for a miss."""
         result = self._fetch_named(name, key)
         if result.path is not None or self.shared is None:
@@ -63,7 +63,7 @@ class Tiers:
             return replace(result, reason=f"{result.reason} (in {self.shared.url}: {copied.reason})")
         return replace(copied, reason=f"{copied.reason} from {self.shared.url}")
 
-    def _copy_shared(self, shared: RemoteStorage, name: str, key: str) -> FetchResult:
+    def _copy_shared(self, shared: RemoteStorage, name: str, key: str) -> Found:
         if isinstance(self.storage, LocalStorage):
             try:
                 return self._fetch_remote(shared, self.storage, name, key)
@@ -72,11 +72,11 @@ class Tiers:
         copied = self._in_spool(lambda: self._fetch_remote(shared, self.spool, name, key))
         return replace(copied, in_cache=False)
 
-    def _fetch_remote(self, place: RemoteStorage, to: LocalStorage, name: str, key: str) -> FetchResult:
+    def _fetch_remote(self, place: RemoteStorage, to: LocalStorage, name: str, key: str) -> Found:
         return self._asked(
             place,
             lambda: fetch_remote(place, to, name, key, self._timeout_s),
-            lambda reason: FetchResult(path=None, reason=reason),
+            lambda reason: Found(reason=reason),
         )
 
     def _asked(self, place: Storage, ask: Callable[[], T], otherwise: Callable[[str], T]) -> T:
@@ -92,7 +92,7 @@ class Tiers:
                 logger.warning("The compile cache %s is not used: %s. %s", place.url, reason, error.hint)
         return otherwise(reason)
 
-    def _fetch_named(self, name: str, key: str) -> FetchResult:
+    def _fetch_named(self, name: str, key: str) -> Found:
         storage = self.storage
         if isinstance(storage, LocalStorage):
             result = fetch_local(storage, name, key)
@@ -107,7 +107,7 @@ class Tiers:
         reason = f"{spooled.reason}, kept in {self.spool.root} (in the cache: {result.reason})"
         return replace(spooled, in_cache=in_cache, reason=reason if note is None else f"{reason}; {note}")
 
-    def compile(self, name: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> Built:
+    def compile(self, name: str, fields: Mapping[str, Any], produce: Callable[[Path], None]) -> Found:
         """Compile an entry into the cache, or into the spool when the cache cannot take it."""
         note = None
         if isinstance(self.storage, LocalStorage):
