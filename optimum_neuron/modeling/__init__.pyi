@@ -2,10 +2,10 @@ from . import stock_pipelines as stock_pipelines
 from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns
-from .degrees import require_heads as require_heads
 from .eagle import EagleDraft as EagleDraft
 from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
 from .facts import load_preprocessor as load_preprocessor
+from .foreign_checks import require_heads as require_heads, require_quantization as require_quantization
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText
 from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
 from .medusa import MedusaHeads as MedusaHeads

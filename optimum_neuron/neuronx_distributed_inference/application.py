@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..errors import ArtifactError, ConfigError, ModelError, NotExportedError, ShapeError
-from ..modeling import Draft, EagleDraft, NeuronModelForCausalLM, SequenceSlots, require_heads
+from ..modeling import Draft, EagleDraft, NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
 from ..sources import find_folder, load_source
 from .config import NeuronConfig
 from .inference_config import CONFIG_FILE, InferenceConfig, load_pretrained_config
@@ -58,6 +58,7 @@ class NeuronBaseForCausalLM:
         self.draft: Any = None
         """The draft of `fused_spec_config`, once it is loaded."""
         self._model: Any = None
+        self._slots: SequenceSlots | None = None
         self._compiled_to: Path | None = None
 
     @classmethod
@@ -97,7 +98,7 @@ class NeuronBaseForCausalLM:
             ModelError: the checkpoint is of another family.
         """
         folder, options = Path(compiled_model_path), export_options(self.config)
-        config = self._checked_config()
+        config = self._checked_config(options)
         if dry_run or self.neuron_config.on_cpu:
             self.config.save(folder)
             return
@@ -167,7 +168,7 @@ class NeuronBaseForCausalLM:
         source = Path(self.model_path)
         return not (source.is_dir() and (source / CONFIG_FILE).exists() and is_compiled(source))
 
-    def _checked_config(self) -> PretrainedConfig:
+    def _checked_config(self, options: dict[str, Any]) -> PretrainedConfig:
         """Return the configuration of the checkpoint, with the attributes that were changed in `config`."""
         config = load_source(find_folder(self.model_path), with_weights=False).config
         if self.model_types and config.model_type not in self.model_types:
@@ -177,6 +178,7 @@ class NeuronBaseForCausalLM:
                 model_type=config.model_type,
             )
         require_heads(config, self.neuron_config.tp_degree, option="tp_degree")
+        require_quantization(config, options.get("quantization"), option="quantization_dtype")
         return merged(config, self.config)
 
     def _check_same_model(self, saved: PretrainedConfig, folder: Path) -> None:
@@ -250,11 +252,11 @@ class NeuronBaseForCausalLM:
     @property
     def kv_cache_populated(self) -> bool:
         """Whether there are sequences in the cache."""
-        return self._model is not None and bool(self._slots.lengths_S.any())
+        return self._slots is not None and bool(self._slots.lengths_S.any())
 
     def reset(self) -> None:
         """Forget the sequences in the cache."""
-        if self._model is not None and not self.neuron_config.on_cpu:
+        if self._slots is not None:
             self._slots.reset()
 
     reset_kv_cache = reset
@@ -289,7 +291,7 @@ class NeuronBaseForCausalLM:
         if self.neuron_config.on_cpu:
             hint = "Use HuggingFaceGenerationAdapter.generate, or compile the model."
             raise ConfigError("forward needs a compiled model, and on_cpu=True.", hint=hint, option="on_cpu")
-        self.compiled  # noqa: B018  # raises if it is not loaded
+        assert self.compiled is not None and self._slots is not None, "`compiled` raises if nothing is loaded"
         params = self._params(sampling_params, len(input_ids))
         positions = positions_of(input_ids, attention_mask) if position_ids is None else position_ids
         ids = fitting(self.neuron_config, input_ids).long()

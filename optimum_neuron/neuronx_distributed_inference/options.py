@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, invalid_choice
+from ..files.plain_json import read_object
 from ..hardware import TARGETS, instance_for_cores
 from .autobucketing import generate_buckets_for_cte, generate_buckets_for_tkg
 from .config import NeuronConfig, computed
@@ -104,8 +106,24 @@ def export_options(config: Any) -> dict[str, Any]:
     if neuron.windowed_context_encoding_size is not None:
         options["prefill_chunk_size"] = neuron.windowed_context_encoding_size
     if neuron.speculation_length or neuron.enable_eagle_speculation:
+        if num_rows(neuron) > 1:
+            raise ConfigError(
+                f"batch_size={num_rows(neuron)} does not go with a draft: candidates are checked for one sequence.",
+                hint="Pass batch_size=1, or remove speculation_length.",
+                option="batch_size",
+                value=num_rows(neuron),
+            )
         options |= {"speculation": True, "extend_length": (neuron.speculation_length or _CANDIDATES) + 1}
+    if neuron.enable_eagle_speculation and (layers := _layers_of(config.fused_spec_config)):
+        options["hidden_state_layers"] = layers
     return options
+
+
+def _layers_of(draft: Any) -> tuple[int, ...]:
+    """Layers whose inputs an EAGLE-3 draft names in its configuration; none: the usual ones."""
+    path = Path(getattr(draft, "draft_model_path", None) or "") / "config.json"
+    named = read_object(path).get("eagle_config") or {} if path.is_file() else {}
+    return tuple(named.get("eagle_aux_hidden_state_layer_ids") or ())
 
 
 _CANDIDATES = 7

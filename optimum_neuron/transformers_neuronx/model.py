@@ -20,7 +20,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ..errors import ArtifactError, ConfigError, ModelError
-from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads
+from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
 from ..options.option import check_known
 from ..sources import load_source
 from .checkpoint import has_safetensors, read_module
@@ -64,6 +64,7 @@ class NeuronModelBase:
             tp_degree=values["tp_degree"],
             neuron_config=self.neuron_config,
         )
+        require_quantization(config, self._options.get("quantization"), option="quant")
         self._artifacts: Path | None = None
         self._model: NeuronModelForCausalLM | None = None
         self._generation = self.neuron_config.on_device_generation

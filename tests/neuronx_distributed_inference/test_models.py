@@ -1,10 +1,14 @@
 """The classes of NxD Inference against transformers: tokens, sequences that begin and end, accuracy, the command."""
 
+import copy
+import json
 import logging
+import shutil
 import sys
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron.errors import (
@@ -19,6 +23,7 @@ from optimum_neuron.errors import (
 from optimum_neuron.neuronx_distributed_inference import (
     FusedSpecNeuronConfig,
     HuggingFaceGenerationAdapter,
+    LoraServingConfig,
     NeuronConfig,
     OnDeviceSamplingConfig,
     accuracy,
@@ -32,7 +37,8 @@ from optimum_neuron.neuronx_distributed_inference.families import (
     NeuronQwen2ForCausalLM,
 )
 from optimum_neuron.neuronx_distributed_inference.sampling import prepare_sampling_params
-from tests import tiny
+from optimum_neuron.transformers_neuronx import LlamaForSampling, NeuronConfig as OlderConfig, QuantizationConfig
+from tests import eagle, tiny
 from tests.raising import raises
 
 OPTIONS = {"batch_size": 2, "seq_len": 48, "max_context_length": 16, "torch_dtype": torch.float32}
@@ -209,6 +215,45 @@ def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
     model.close()
 
 
+def test_an_eagle_draft_changes_no_token(tmp_path):
+    checkpoint = tiny.save_tiny(tmp_path / "target", "llama")
+    target = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+    draft = eagle.draft_config(target.config)
+    folder = eagle.saved(draft, eagle.draft_tensors(draft), tmp_path / "draft")
+    config = config_of(checkpoint, batch_size=1, speculation_length=3, enable_eagle_speculation=True, is_eagle3=True)
+    config.fused_spec_config = FusedSpecNeuronConfig(None, draft_model_path=str(folder))
+    model = NeuronLlamaForCausalLM(checkpoint, config)
+    model.compile(tmp_path / "both")
+    model = NeuronLlamaForCausalLM(tmp_path / "both")
+    model.load(tmp_path / "both")
+    ids = prompts(1, 6) % tiny.VOCABULARY
+    tokens = HuggingFaceGenerationAdapter(model).generate(
+        ids, max_new_tokens=10, do_sample=False, eos_token_id=-1, pad_token_id=0
+    )
+    assert tokens[0, 6:].tolist() == answer(target, ids[0], 10)
+    assert model.compiled.last_speculation.draft == "EAGLE-3 draft"
+    model.close()
+
+
+def test_each_row_has_its_adapter(checkpoint, reference, tmp_path):
+    torch.manual_seed(0)
+    modules = ["q_proj", "down_proj"]
+    wrapped = get_peft_model(copy.deepcopy(reference), LoraConfig(r=2, target_modules=modules, init_lora_weights=False))
+    wrapped.save_pretrained(tmp_path / "adapter")
+    lora = LoraServingConfig(max_loras=1, max_lora_rank=4, lora_ckpt_paths=[f"one : {tmp_path / 'adapter'}"])
+    assert lora.target_modules == sorted(modules)
+    config = config_of(checkpoint, lora_config=lora)
+    model = NeuronLlamaForCausalLM(checkpoint, config)
+    model.compile(tmp_path / "compiled")
+    model.load(tmp_path / "compiled")
+    ids = prompts(1, 6).expand(2, -1)
+    with torch.no_grad():
+        expected = torch.stack([wrapped(ids).logits[0, -1], reference(ids).logits[0, -1]])
+    actual = model(ids, adapter_ids=["one", "__base__"]).logits[:, -1]
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    model.close()
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
@@ -218,15 +263,30 @@ def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
         ({"is_prefix_caching": True}, {"option": "is_prefix_caching"}),
         ({"quantized": True, "quantized_checkpoints_path": "q", "quantization_dtype": "int3"}, {"value": "int3"}),
         ({"target": "trn9"}, {"value": "trn9"}),
-        ({"enable_fused_speculation": True}, {"option": "fused_spec_config"}),
+        ({"enable_fused_speculation": True, "batch_size": 1}, {"option": "fused_spec_config"}),
+        ({"speculation_length": 3}, {"option": "batch_size", "value": 2}),
         ({"torch_dtype": torch.float8_e4m3fn}, {"value": "float8_e4m3fn"}),
     ],
-    ids=["3 cores", "8 cores for 4 heads", "long", "prefixes", "quantization", "target", "draft", "dtype"],
+    ids=["3 cores", "8 cores for 4 heads", "long", "prefixes", "quantization", "target", "draft", "rows", "dtype"],
 )
 def test_wrong_options_are_refused_before_a_compile(checkpoint, tmp_path, wrong, error, monkeypatch):
     monkeypatch.setattr("optimum_neuron.modeling.loading.prepare", None)
     with raises(ConfigError, **error):
         NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, **wrong)).compile(tmp_path)
+
+
+def test_quantization_that_the_checkpoint_contradicts_is_refused(checkpoint, tmp_path):
+    shutil.copytree(checkpoint, tmp_path / "fp8")
+    file = tmp_path / "fp8" / "config.json"
+    data = json.loads(file.read_text()) | {"quantization_config": {"quant_method": "fp8", "weight_block_size": None}}
+    file.write_text(json.dumps(data))
+    config = config_of(tmp_path / "fp8", quantized=True, quantized_checkpoints_path="q", quantization_dtype="int8")
+    with raises(ConfigError, option="quantization_dtype", published="fp8"):
+        NeuronLlamaForCausalLM(tmp_path / "fp8", config).compile(tmp_path)
+    with raises(ConfigError, option="quant", published="fp8"):
+        LlamaForSampling.from_pretrained(
+            tmp_path / "fp8", n_positions=64, tp_degree=1, neuron_config=OlderConfig(quant=QuantizationConfig())
+        )
 
 
 def test_wrong_uses_are_refused(checkpoint, compiled, model, tmp_path):
