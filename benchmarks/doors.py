@@ -54,14 +54,14 @@ def _newer(settings: Settings) -> tuple[Any, Callable[..., Any]]:
     from optimum_neuron.neuronx_distributed_inference import (
         HuggingFaceGenerationAdapter,
         NeuronConfig,
+        families,
         load_pretrained_config,
     )
-    from optimum_neuron.neuronx_distributed_inference.families import LlamaInferenceConfig, NeuronLlamaForCausalLM
 
     folder = contenders.folder(settings.model)
     neuron_config = NeuronConfig(seq_len=settings.sequence_length, max_context_length=128, torch_dtype="bfloat16")
-    model = NeuronLlamaForCausalLM(
-        folder, LlamaInferenceConfig(neuron_config, load_config=load_pretrained_config(folder))
+    model = families.NeuronLlamaForCausalLM(
+        folder, families.LlamaInferenceConfig(neuron_config, load_config=load_pretrained_config(folder))
     )
     with tempfile.TemporaryDirectory() as compiled:
         model.compile(compiled)
