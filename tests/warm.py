@@ -29,6 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "TEST_RUN_FOLDER"
 """Variable that names the folder of a test run, for its workers."""
+SEPARATE_INSTANCE = {"gw1": "trn1.32xlarge"}.get(os.environ.get("PYTEST_XDIST_WORKER", ""), "trn1n.32xlarge")
+"""Instance of programs that tests start: no test worker holds its first cores, nor does a program of another one."""
 _SOCKET, _ENVIRONMENT, _LOCK = "warm.socket", "environment.json", "warm.lock"
 
 

@@ -14,6 +14,7 @@ they come into being when they are imported, and each name is looked up when it 
 | `"module:attribute"` | that object, also `"module:one.other"`; `"module:"` is the module itself |
 | `OfExtra("module:attribute")` | the same; `import *` leaves it out, because it needs an extra that may be missing |
 | `Missing("Use ...")` | no counterpart: using the name raises `ModelError` with the alternative |
+| `OTHERS: Missing("Use ...")` | every other name of the module is missing |
 | `ON_IMPORT: "module:function"` | called when the module is imported |
 | `AS_PROGRAM: "module:function"` | called when the module is run, with `python -m` |
 | a string in place of a module's rows | all names of `__all__` of that module |
@@ -34,8 +35,8 @@ from ..errors import ModelError, nearest
 
 ON_IMPORT = ""
 """The row of a function that is called when the module is imported."""
-
-
+OTHERS = "*"
+"""The row of all names that a module has no other row for."""
 AS_PROGRAM = "__main__"
 """The row of a function that is called when the module is run as a program; its result is the exit status."""
 
@@ -152,18 +153,23 @@ def _contents(module: str, names: Names) -> dict[str, Any]:
         return {"__all__": list(source.__all__), **{name: getattr(source, name) for name in source.__all__}}
     if ON_IMPORT in rows:
         _found(rows[ON_IMPORT], module)()
-    rows = {name: target for name, target in rows.items() if name not in (ON_IMPORT, AS_PROGRAM)}
-    absences = {name: absent(module, name, target) for name, target in rows.items() if isinstance(target, Missing)}
+    others = rows.get(OTHERS)
+    rows = {name: target for name, target in rows.items() if name not in (ON_IMPORT, OTHERS, AS_PROGRAM)}
+
+    @functools.cache
+    def missing(name: str, alternative: str) -> Any:
+        return absent(module, name, alternative)
 
     def __getattr__(name: str) -> Any:
-        if name in absences:
-            return absences[name]
         if name in rows:
-            return _found(rows[name], f"{module}.{name}")
+            target = rows[name]
+            return missing(name, target) if isinstance(target, Missing) else _found(target, f"{module}.{name}")
         if f"{module}.{name}" in names:
             return importlib.import_module(f"{module}.{name}")
         if name.startswith("__"):  # inspect asks every module for some
             raise AttributeError(name)
+        if others is not None:
+            return missing(name, others)
         raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, rows)}")
 
     def __dir__() -> list[str]:

@@ -28,8 +28,11 @@ _WRAPPER_SWITCHES = ("--no_cache", "--retry_failed_compilation")
 LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
 """Values of NEURON_RT_LOG_LEVEL, with the numbers of Python's logging."""
 
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""Variable of torch's launcher: processes are clients of its store."""
+
 FOR_SCRIPTS = ("NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_PARALLEL_COMPILE")
-"""Variables that training scripts read themselves, to shorten the run of `neuron_parallel_compile`."""
+"""Variables of `neuron_parallel_compile`, which training scripts read too, to shorten their run."""
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -93,6 +96,11 @@ def xla_downcast(environ: Mapping[str, str] = os.environ) -> int:
     if switch("XLA_USE_BF16", environ, default=False):
         return 1
     return 2 if switch("XLA_DOWNCAST_BF16", environ, default=False) else 0
+
+
+def extracts_graphs(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether graphs of the device xla are compiled and not run, so that their results are zeros."""
+    return switch("NEURON_EXTRACT_GRAPHS_ONLY", environ, default=False)
 
 
 def xla_debug_level(environ: Mapping[str, str] = os.environ) -> int:
@@ -259,6 +267,11 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
 def master_address(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the address of a run's first machine; None where no launcher set it."""
     return environ.get("MASTER_ADDR") or None
+
+
+def has_agent_store(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the launcher, and not the first process, keeps what processes tell each other: torchrun does."""
+    return environ.get(AGENT_STORE) == "True"
 
 
 def num_spawned(environ: Mapping[str, str] = os.environ) -> int:

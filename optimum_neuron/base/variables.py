@@ -57,7 +57,9 @@ TABLE: Mapping[str, Variable] = {
         "where compiled NEFFs are kept: a folder or an fsspec URL such as s3://bucket/neffs"
     ),
     "NEURON_CONTEXT_LENGTH_BUCKETS": Variable('vLLM: prompt lengths to compile, for example "128,512"'),
-    "NEURON_EXTRACT_GRAPHS_ONLY": _no_effect("graphs are compiled and run; a second run finds them in the cache"),
+    "NEURON_EXTRACT_GRAPHS_ONLY": Variable(
+        "1 compiles graphs of the device xla without running them: their results are zeros"
+    ),
     "NEURON_FRAMEWORK_DEBUG": _no_effect(
         "no files are left behind; torch_neuronx.trace(compiler_workdir=...) keeps the NEFF"
     ),

@@ -55,6 +55,8 @@ class Track:
     instance: InstanceSpec
     core_ids: tuple[int, ...]
     """Cores that a call occupies."""
+    num_peers: int = 1
+    """Cores of all processes that a call exchanges tensors with, this one included."""
     is_first_of_instance: bool = False
     """Whether its inputs come from a pipeline stage on another instance, over the network."""
     num_stages: int = 1

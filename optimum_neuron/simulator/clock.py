@@ -93,7 +93,7 @@ def serving_cost(instance: str) -> ServingCost:
 
 def track_time(work: GraphWork, machine: Machine, track: Track) -> DeviceTime:
     """Simulated time of one call of a loaded program, or of a part of its work."""
-    num_cores = len(track.core_ids) or 1
+    num_cores = max(len(track.core_ids), track.num_peers)
     network = machine.network_bytes_per_s(num_cores) if track.is_first_of_instance else None
     return call_time(work, machine, track.program, num_cores=num_cores, network_bytes_per_s=network)
 

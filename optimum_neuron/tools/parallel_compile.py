@@ -1,8 +1,9 @@
 """`neuron_parallel_compile`: run a script so that its graphs are compiled, and count the compiled and the cached ones.
 
-Graphs are compiled in the processes that capture them, while the script runs: steps are executed, nothing is extracted
-first, and compiles of one process are not parallel. Scripts that shorten their run where NEURON_EXTRACT_GRAPHS_ONLY or
-NEURON_PARALLEL_COMPILE is 1 do so. NEFFs go to the compile cache, graphs of `torch.compile` to torch's caches.
+Graphs are compiled in the processes that capture them, while the script runs, and compiles of one process are not
+parallel. On the device "xla" they are not run, so their results are zeros; other steps are executed. Scripts that
+shorten their run where NEURON_EXTRACT_GRAPHS_ONLY or NEURON_PARALLEL_COMPILE is 1 do so. NEFFs go to the compile cache,
+graphs of `torch.compile` to torch's caches.
 
     neuron_parallel_compile torchrun --nproc_per_node=2 train.py
 """

@@ -212,6 +212,10 @@ FLEX_ATTENTION_DEVICES = Patch(
     why="FlexAttention accepts devices from a list without this one.",
     parameters=("query", "key", "value"),
 )
+FUSED_DEVICES = Patch(
+    target="torch.optim.optimizer._get_fused_kernels_supported_devices",
+    why="Fused optimizers accept devices from a list without xla; Trainer of transformers 5 chooses one.",
+)
 GLOO_OPTIONS_COPY = Patch(
     target="torch.distributed.ProcessGroupGloo._Options.__deepcopy__",
     why="DeviceMesh copies the options of a process group.",
@@ -259,7 +263,7 @@ GROUP_MESH = Patch(target=f"{_GROUP}._mesh", why="Every process group of torch_x
 
 ROWS = (
     *NAMES,
-    *(NEW_GROUP, GROUP_MESH),
+    *(NEW_GROUP, GROUP_MESH, FUSED_DEVICES),
     *(DEFAULT_BACKEND_CALL, DEFAULT_BACKEND_RESET, AUTOCAST_INIT, FLEX_ATTENTION_DEVICES, GLOO_OPTIONS_COPY),
     *(BACKEND_CONFIG_INIT, ALL_GATHER_SINGLE, REDUCE_SCATTER_SINGLE, START_COALESCING, END_COALESCING),
     *(*COALESCED, *FIRST_USE),

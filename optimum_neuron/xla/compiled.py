@@ -9,20 +9,47 @@ import ctypes
 import dataclasses
 import logging
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import env
-from ..compiler import COMPILER_VERSION, parse_flags
+from ..compiler import COMPILER_VERSION, CompilerFlags, parse_flags
 from ..compiler.cache import CompileCache
 from ..device import placement
 from ..device.dynamo import check_with_host
+from ..errors import ConfigError
 from ..hardware import Target, resolve_target
 from ..simulator.work import GraphWork, Step, work_on_device
 from . import stored
-from .tape import Closed, Operand, Operation, SlotState, read_slots, read_tape
+from .recording import rebuild
+from .tape import Closed, Operation, SlotState, operands, read_slots, read_tape
+
+if TYPE_CHECKING:
+    from torch import fx
 
 logger = logging.getLogger(__name__)
+
+_num_compiled = 0
+_cache: tuple[str, bool] | None = None
+"""Address that `initialize_cache` chose, and whether it is only read."""
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Choose the compile cache of this process, before its first graph.
+
+    Args:
+        path: folder or fsspec URL.
+        readonly: store nothing there.
+
+    Raises:
+        ConfigError: a graph was compiled before.
+    """
+    global _cache
+    if _num_compiled:
+        hint = "Call initialize_cache before the first sync, or set NEURON_COMPILE_CACHE_URL."
+        raise ConfigError("The compile cache was used before it was initialized.", hint=hint, path=path)
+    _cache = path, readonly
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,18 +92,13 @@ def compile_recorded(closed: Closed, functions: ctypes.CDLL) -> CompiledGraph:
     """
     operations = read_tape(functions, closed.num_words)
     slots = read_slots(functions, closed.num_slots)
-    flags = parse_flags((), defaults=env.compiler_flags())
-    chosen = resolve_target(flags.target).value if flags.target else placement.target()
+    target, flags = _settings()
 
     def produce(path: Path) -> None:
-        from .recording import rebuild
-
         module = rebuild(operations, slots)
-        downcasts = flags.implicit_integer_downcast
-        check_with_host(module, chosen, allow_host_ops=(), implicit_integer_downcast=downcasts).raise_for_refusals()
-        stored.write(path, module, _located(work_on_device(module)), name=f"graph {closed.hash[:8]}", target=chosen)
+        stored.write(path, module, _checked(module, target, flags), name=f"graph {closed.hash[:8]}", target=target)
 
-    module, path, was_cached = _stored(_fields(closed, chosen, flags), produce)
+    module, path, was_cached = _stored(_fields(closed, target, flags), produce)
     return CompiledGraph(
         hash=closed.hash,
         module=module,
@@ -90,7 +112,32 @@ def compile_recorded(closed: Closed, functions: ctypes.CDLL) -> CompiledGraph:
     )
 
 
-def _fields(closed: Closed, target: Target, flags: Any) -> dict[str, Any]:
+def compile_operator(operation: Operation, slots: Sequence[SlotState]) -> GraphWork:
+    """Compile one operator, which nothing keeps, and return its work.
+
+    Raises:
+        UnsupportedOperatorError: the target refuses it.
+    """
+    return _checked(rebuild([operation], slots), *_settings())
+
+
+def _settings() -> tuple[Target, CompilerFlags]:
+    flags = parse_flags((), defaults=env.compiler_flags())
+    return resolve_target(flags.target).value if flags.target else placement.target(), flags
+
+
+def _checked(module: fx.GraphModule, target: Target, flags: CompilerFlags) -> GraphWork:
+    """The work of a graph that the target takes; without source lines, so that an entry of the cache is the same
+    wherever the script lies.
+    """
+    downcasts = flags.implicit_integer_downcast
+    check_with_host(module, target, allow_host_ops=(), implicit_integer_downcast=downcasts).raise_for_refusals()
+    work = work_on_device(module)
+    steps: tuple[Step, ...] = tuple(dataclasses.replace(step, source_line="") for step in work.steps)
+    return dataclasses.replace(work, steps=steps)
+
+
+def _fields(closed: Closed, target: Target, flags: CompilerFlags) -> dict[str, Any]:
     """Everything that decides a compile, for the key of its entry."""
     return {
         "compiler_version": COMPILER_VERSION,
@@ -106,11 +153,14 @@ def _fields(closed: Closed, target: Target, flags: Any) -> dict[str, Any]:
 
 def _stored(fields: dict[str, Any], produce: Any) -> tuple[str, Path, bool]:
     """The name of the entry, its NEFF, and whether it was there."""
-    if env.no_compile_cache():
+    global _num_compiled
+    _num_compiled += 1
+    url, is_read_only = _cache or (None, False)
+    cache = CompileCache(url)
+    if env.no_compile_cache() or (is_read_only and cache.lookup(fields).value is None):
         path = Path(tempfile.mkdtemp(prefix="optimum-neuron-xla-")) / "model.neff"
         produce(path)
         return "", path, False
-    cache = CompileCache()
     result = cache.get_or_compile(fields, produce)
     name = result.choice.value
     if result.hit:
@@ -121,27 +171,12 @@ def _stored(fields: dict[str, Any], produce: Any) -> tuple[str, Path, bool]:
     return name.rpartition("/")[2], result.path, result.hit
 
 
-def _located(work: GraphWork) -> GraphWork:
-    """Without source lines: an entry of the cache is the same wherever the script lies."""
-    steps: tuple[Step, ...] = tuple(dataclasses.replace(step, source_line="") for step in work.steps)
-    return dataclasses.replace(work, steps=steps)
-
-
 def _inputs(operations: list[Operation], slots: list[SlotState]) -> list[Input]:
     """Inputs in the order in which they are read."""
     found: dict[int, Input] = {}
-
-    def visit(value: Any, operation: Operation) -> None:
-        if isinstance(value, Operand) and slots[value.slot].is_input:
-            found.setdefault(
-                value.slot,
-                Input(shape=slots[value.slot].shape or value.size, operator=operation.name, place=operation.place),
-            )
-        elif isinstance(value, list):
-            for item in value:
-                visit(item, operation)
-
     for operation in operations:
-        for value in operation.arguments:
-            visit(value, operation)
+        for one in operands(operation.arguments):
+            if slots[one.slot].is_input:
+                shape = slots[one.slot].shape or one.size
+                found.setdefault(one.slot, Input(shape=shape, operator=operation.name, place=operation.place))
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Regions that are one graph: `torch_xla.compile`, `torch_xla.step`, and the mode without lazy graphs.
+"""Regions that are one graph: `torch_xla.compile`, `torch_xla.step`; and eager mode, in which all else is none.
 
 @compile(full_graph=True)
 def step(inputs): ...
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from . import graphs
+from . import eager, graphs
 
 
 def compile(
@@ -62,3 +62,33 @@ def set_custom_compile_options(options: Mapping[str, Any]) -> None:
     if options:
         names = ", ".join(sorted(options))
         warnings.warn(f"Flags of XLA have no effect: {names}. Set NEURON_CC_FLAGS.", UserWarning, stacklevel=3)
+
+
+def eager_mode(enable: bool) -> None:
+    """Let each operator be compiled and run by itself, except in functions of `compile`.
+
+    Args:
+        enable: False: operators between two syncs are one graph again.
+    """
+    graphs.settle("eager_mode")
+    eager.set_enabled(enable)
+
+
+def is_eager_mode() -> bool:
+    """Return whether each operator is compiled and run by itself."""
+    return eager.is_enabled()
+
+
+@contextlib.contextmanager
+def eager_mode_context(enable: bool) -> Iterator[bool]:
+    """Return a context manager that sets the mode for a block, and gives the one before.
+
+    Args:
+        enable: as of `eager_mode`.
+    """
+    before = is_eager_mode()
+    eager_mode(enable)
+    try:
+        yield before
+    finally:
+        eager_mode(before)

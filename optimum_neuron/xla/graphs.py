@@ -24,9 +24,11 @@ from ..base import env
 from ..device.dynamo import open_track
 from ..errors import LoweringError, NeuronError
 from ..runtime import Track
-from ..upstream.torch import register_device_module
-from . import closures, library, metrics, report, torch_module
+from ..simulator.work import GraphWork
+from ..upstream.torch import FUSED_DEVICES, register_device_module
+from . import closures, eager, library, metrics, report, torch_module
 from .compiled import CompiledGraph, compile_recorded
+from .ordinals import world_size
 from .places import PLACES
 from .tape import Closed, Operand, read_tape
 
@@ -40,6 +42,8 @@ _lock = threading.RLock()
 _loaded: collections.OrderedDict[str, CompiledGraph] = collections.OrderedDict()
 """Compiled graphs by hash, the latest used last."""
 _execution_allowed = True
+_num_regions = 0
+"""Regions that are open."""
 _tracks: dict[int, Track] = {}
 
 
@@ -58,9 +62,9 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
 
 def end_step(name: str) -> str:
     """End the graph of a step under a name for reports, and return its hash; empty where nothing was recorded."""
-    library.functions()
+    functions = library.functions()
     metrics.increment_counter("MarkStep")
-    report.REPORT.add_step()
+    report.REPORT.add_step(functions.xla_num_live())
     try:
         return _end(f"sync of {name}" if name else "sync", report.here())
     finally:
@@ -109,7 +113,9 @@ class Region:
         self._before = True
 
     def __enter__(self) -> Region:
+        global _num_regions
         end_step(f"{self.name}_clear_pending")
+        _num_regions += 1
         self._before = _execution_allowed
         if self.full_graph:
             set_execution_allowed(False)
@@ -118,8 +124,12 @@ class Region:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        global _num_regions
         set_execution_allowed(self._before)
-        graph_hash = end_step(self.name)
+        try:
+            graph_hash = end_step(self.name)
+        finally:
+            _num_regions -= 1
         if graph_hash:
             self._hashes.add(graph_hash)
         most = self.max_different_graphs
@@ -136,8 +146,13 @@ def _end(cause: str, place: str) -> str:
         began_ns = time.perf_counter_ns()
         closed = Closed()
         functions = library.functions()
-        functions.xla_close(ctypes.byref(closed))
+        extracts = env.extracts_graphs()
+        functions.xla_close(ctypes.byref(closed), extracts)
         if closed.num_operators == 0:
+            return ""
+        if _runs_apart():
+            for work in eager.run(closed, functions):
+                _add_run(work, closed.began_ns, closed.began_ns)
             return ""
         metrics.add_sample("UnwrapXlaData", time.perf_counter_ns() - began_ns, "time")
         metrics.increment_counter("SyncTensorsToData")
@@ -154,11 +169,13 @@ def _end(cause: str, place: str) -> str:
         keep = env.num_recent_models()
         while keep is not None and len(_loaded) > max(keep, 1):
             _loaded.popitem(last=False)
+        if extracts:
+            return closed.hash
         report.REPORT.add_run(closed, compiled, cause, place)
         metrics.add_sample("ExecuteTime", closed.ended_ns - closed.began_ns, "time")
         metrics.increment_counter("ExecuteComputation")
         began_ns = time.perf_counter_ns()
-        _count(closed, compiled)
+        _add_run(compiled.work, closed.began_ns, closed.ended_ns)
         metrics.add_sample("WrapXlaData", time.perf_counter_ns() - began_ns, "time")
         return closed.hash
 
@@ -176,14 +193,25 @@ def _compiled(closed: Closed, functions: ctypes.CDLL, cause: str, place: str) ->
     return compiled
 
 
-def _count(closed: Closed, compiled: CompiledGraph) -> None:
-    """Add a run of the graph to the timeline of its core."""
+def _runs_apart() -> bool:
+    """Whether operators are programs of their own now."""
+    return eager.is_enabled() and _num_regions == 0
+
+
+def settle(cause: str) -> None:
+    """End what was recorded, for another reason than the end of a step."""
+    if library.is_loaded():
+        _end(cause, report.here())
+
+
+def _add_run(work: GraphWork, began_ns: int, ended_ns: int) -> None:
+    """Add a run to the timeline of its core."""
     core = library.first_core() + max(library.functions().neuron_current_device(), 0)
     if core not in _tracks:
-        _tracks[core] = open_track(core, MODEL, (ASSUMPTION,))
+        _tracks[core] = open_track(core, MODEL, (ASSUMPTION,), num_peers=world_size())
     track = _tracks[core]
-    track.works.setdefault(compiled.work.name, compiled.work)
-    track.add(compiled.work.name, threading.get_ident(), closed.began_ns, closed.ended_ns)
+    track.works.setdefault(work.name, work)
+    track.add(work.name, threading.get_ident(), began_ns, ended_ns)
 
 
 def _read(number: int) -> int:
@@ -213,7 +241,7 @@ def discard() -> list[str]:
     with _lock:
         closed = Closed()
         functions = library.functions()
-        functions.xla_close(ctypes.byref(closed))
+        functions.xla_close(ctypes.byref(closed), 0)
         operations = read_tape(functions, closed.num_words)
     shapes = [[str(list(value.size)) for value in one.results if isinstance(value, Operand)] for one in operations]
     return [" ".join([one.name, *sizes]) for one, sizes in zip(operations, shapes, strict=True)]
@@ -233,6 +261,7 @@ def forget() -> None:
 def _connect() -> None:
     """Begin to record, once the device is loaded."""
     register_device_module("xla", torch_module)
+    FUSED_DEVICES.replace(lambda devices: lambda: [*devices(), "xla"])
     library.connect(_read, _placed, _grew)
     metrics.add_source(_operator_counters, library.functions().xla_reset_calls)
     metrics.add_refresh(_take_measured)
@@ -260,6 +289,8 @@ def _operator_counters() -> dict[str, int]:
 
 
 def _take_measured() -> None:
+    if _runs_apart():
+        settle("metrics")
     for transfer in library.transfers():
         to_device = bool(transfer.to_device)
         metrics.add_sample("TransferToDeviceTime" if to_device else "TransferFromDeviceTime", transfer.took_ns, "time")
@@ -267,6 +298,8 @@ def _take_measured() -> None:
         if to_device:
             metrics.add_sample("TensorToData", transfer.took_ns, "time")
             metrics.increment_counter("DeviceDataCacheMiss")
+            if _runs_apart():
+                eager.count_constant(transfer.size_bytes, transfer.took_ns)
     number, took_ns = library.traced()
     if number:
         metrics.add_sample("LazyTracing", took_ns, "time", count=number)

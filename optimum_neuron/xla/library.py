@@ -29,9 +29,10 @@ _INT64 = ctypes.c_int64
 _LISTENER = ctypes.CFUNCTYPE(_INT64, _INT64)
 _SIGNATURES: devices.Signatures = {
     "xla_connect": (None, [ctypes.c_void_p]),
+    "xla_set_meters": (None, [ctypes.c_void_p]),
     "xla_set_downcast": (None, [ctypes.c_int]),
     "xla_num_pending": (_INT64, []),
-    "xla_close": (None, [ctypes.POINTER(Closed)]),
+    "xla_close": (None, [ctypes.POINTER(Closed), ctypes.c_int]),
     "xla_tape": (ctypes.POINTER(_INT64), []),
     "xla_slot": (None, [_INT64, ctypes.POINTER(_INT64)]),
     "xla_string": (ctypes.c_char_p, [_INT64]),
@@ -42,6 +43,7 @@ _SIGNATURES: devices.Signatures = {
     "xla_reset_calls": (None, []),
     "xla_num_created": (_INT64, []),
     "xla_num_destroyed": (_INT64, []),
+    "xla_num_live": (_INT64, []),
     "xla_take_traced": (None, [ctypes.POINTER(_INT64), ctypes.POINTER(_INT64)]),
     "xla_take_transfer": (ctypes.c_int, [ctypes.POINTER(Transfer)]),
 }
@@ -78,6 +80,12 @@ def functions() -> ctypes.CDLL:
             if _complete is not None:
                 _complete()
         return _functions
+
+
+def follow_rank() -> None:
+    """Let xla:0 be the core of the local rank, in a fork whose rank is set after the device was loaded."""
+    if _functions is not None:
+        _functions.xla_set_meters(devices.load().neuron_meters(first_core()))
 
 
 def complete_with(complete: Callable[[], None]) -> None:
@@ -141,20 +149,19 @@ def require_device(index: int) -> None:
 def _answers(functions: ctypes.CDLL) -> devices.Callbacks:
     """What C++ asks of Python for this device: the answers for the cores of "neuron"."""
     of_neuron = callbacks.answers(devices.load())
-    first = first_core()
 
     def default_device() -> int:
         return 0
 
     def claim(index: int) -> int:
         require_device(index)
-        return of_neuron["claim"](first + index)
+        return of_neuron["claim"](first_core() + index)
 
     def limit(index: int) -> int:
-        return of_neuron["limit"](first + index)
+        return of_neuron["limit"](first_core() + index)
 
     def out_of_memory(index: int, size_bytes: int) -> int:
-        functions.neuron_refuse(placement.out_of_memory(first + index, size_bytes).encode())
+        functions.neuron_refuse(placement.out_of_memory(first_core() + index, size_bytes).encode())
         return 0
 
     def no_lanes(*_: int) -> int:

@@ -50,7 +50,7 @@ class Link:
         self._store = dist.PrefixStore("-".join(map(str, members)), store)
         self._num_disputes = 0
         _meet(members, self._store, store)
-        with _said_clearly(members, "connect"):
+        with _said_clearly(members, "the first exchange"):
             self.gloo = dist.ProcessGroupGloo(self._store, self.index, len(members), timeout=TIMEOUT)
 
     def run(self, call: str, exchange: Callable[[Any], Any], *, tensors: Sequence[torch.Tensor] = ()) -> None:
@@ -189,9 +189,8 @@ def _store(size: int) -> Any:
         from ..upstream.torch import get_default_store
 
         store = get_default_store()
-    store = dist.PrefixStore("optimum_neuron.xla", store)
-    atexit.register(_leave, store)
-    return store
+    leave_at_exit()
+    return dist.PrefixStore("optimum_neuron.xla", store)
 
 
 _num_sent: collections.Counter[str] = collections.Counter()
@@ -227,10 +226,19 @@ def receive_bytes(channel: str) -> bytes:
     return data
 
 
-def _leave(store: Any) -> None:
+@functools.cache
+def leave_at_exit() -> None:
+    """Tell other ranks when this process ends; a rank that has exchanged nothing so far is waited for too."""
+    atexit.register(leave)
+
+
+def leave() -> None:
     """Tell ranks that wait for this one that it has ended."""
+    has_store = _store.cache_info().currsize > 0 or (launched() and env.has_agent_store())
+    if world_size() == 1 or not has_store:
+        return
     with contextlib.suppress(RuntimeError):  # if the process of the store has ended before, nobody waits
-        store.set(f"{_ENDED}/{global_ordinal()}", "")
+        _store(world_size()).set(f"{_ENDED}/{global_ordinal()}", "")
 
 
 def _meet(members: tuple[int, ...], own: Any, store: Any) -> None:
@@ -239,7 +247,7 @@ def _meet(members: tuple[int, ...], own: Any, store: Any) -> None:
     Raises:
         CollectiveError: one has ended.
     """
-    with _said_clearly(members, "connect"):
+    with _said_clearly(members, "the first exchange"):
         own.set(f"here/{global_ordinal()}", "")
         _wait(own, store, {f"here/{rank}": rank for rank in members})
 

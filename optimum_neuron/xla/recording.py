@@ -20,7 +20,7 @@ from torch import fx
 
 from ..upstream.torch import FakeTensorMode, OpOverload
 from .places import PLACES
-from .tape import HostOperand, Operand, Operation, SlotState
+from .tape import HostOperand, Operand, Operation, SlotState, operands
 
 _DTYPES = {
     **dict(enumerate((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32))),
@@ -33,8 +33,8 @@ _DTYPE_NAMES = ("dtype", "out_dtype", "output_dtype")
 _PLACES_OF_TENSORS = ("layout", "device", "pin_memory", "generator")
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 """By their numbers in `c10::MemoryFormat`."""
-COLLECTIVES = "c10d"
-"""Namespace of operators that the compiler's rules are not asked about: they are the runtime's."""
+_COLLECTIVES = "c10d::"
+"""Operators of torch's process groups, of which the graph has what they exchange."""
 
 
 def rebuild(operations: Sequence[Operation], slots: Sequence[SlotState]) -> fx.GraphModule:
@@ -42,7 +42,9 @@ def rebuild(operations: Sequence[Operation], slots: Sequence[SlotState]) -> fx.G
     with FakeTensorMode() as mode:
         builder = _Builder(slots, mode)
         for operation in operations:
-            if not operation.name.startswith(f"{COLLECTIVES}::"):
+            if operation.name.startswith(_COLLECTIVES):
+                builder.exchange(operation)
+            else:
                 builder.add(operation)
         return builder.finish()
 
@@ -78,7 +80,8 @@ def _is_out(target: OpOverload) -> bool:
     return any(argument.is_out for argument in target._schema.arguments)
 
 
-def _is_view(target: OpOverload) -> bool:
+def is_view(target: OpOverload) -> bool:
+    """Return whether an operator shares the memory of an argument, and writes nothing."""
     return (
         any(one.alias_info is not None and not one.alias_info.is_write for one in target._schema.arguments)
         and not target._schema.is_mutable
@@ -95,6 +98,17 @@ class _Builder:
         """Tensors of each slot as it is now; the first one is what the others are views of."""
         self._inputs: dict[int, tuple[Operand, fx.Node]] = {}
         self._location: dict[str, Any] = {}
+
+    def exchange(self, operation: Operation) -> None:
+        """Add a collective of torch's process groups, as one of torch_xla's over its tensors."""
+        from . import exchanges
+
+        tensors = [self._tensor(one) for one in operands(operation.arguments)]
+        if tensors:
+            reduces = "reduce" in operation.name
+            target = exchanges.ALL_REDUCE_IN_PLACE if reduces else exchanges.BROADCAST_IN_PLACE
+            node = self._graph.call_function(target, (tensors, *(("sum", 1.0) if reduces else (0,)), []))
+            node.meta = {"val": ()}
 
     def add(self, operation: Operation) -> None:
         """Add one call."""
@@ -128,7 +142,7 @@ class _Builder:
         node = self._graph.call_function(called, positional, keywords)
         node.meta = {**self._location, "val": self._fakes(results)}
         if functional is target or functional is None:
-            self._bind(node, results, is_view=_is_view(target))
+            self._bind(node, results, is_view=is_view(target))
         else:
             self._write(node, results)
 

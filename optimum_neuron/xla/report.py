@@ -22,6 +22,8 @@ from .tape import Closed
 
 STORM = 4
 """Graphs of the same operators and other shapes from which on a warning says which input changes."""
+HELD_STEPS = 8
+"""Steps in a row that each leave more tensors than the one before, from which on a warning says so."""
 _MOST_SHAPES = 8
 _CAPTION = "graphs between two syncs of the device xla"
 
@@ -32,6 +34,10 @@ class RecompileWarning(UserWarning):
 
 class LongGraphWarning(UserWarning):
     """A graph grows without an end: `mark_step` or `sync` is missing."""
+
+
+class HeldTensorsWarning(UserWarning):
+    """Tensors of many steps are held, so that memory of the device fills."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -73,11 +79,23 @@ class XlaReport:
         self.reads: collections.Counter[tuple[str, str]] = collections.Counter()
         """How often each operator at each place read a value and so ended a graph."""
         self._alike: dict[int, list[CompiledGraph]] = {}
+        self._num_live: list[int] = []
+        """Tensors at the ends of the last steps, each of which has more than the one before."""
         self._lock = threading.Lock()
 
-    def add_step(self) -> None:
-        """Count a sync."""
+    def add_step(self, num_live: int) -> None:
+        """Count a sync, and warn where each one has more tensors than the one before."""
         self.num_steps += 1
+        if self._num_live and num_live <= self._num_live[-1]:
+            self._num_live.clear()
+        self._num_live.append(num_live)
+        if len(self._num_live) == HELD_STEPS + 1:  # no more afterwards: a loop is told once
+            message = (
+                f"Each of the last {HELD_STEPS} steps left more tensors on the device xla, "
+                f"{num_live - self._num_live[0]} in all: results of earlier steps are still held, and fill its memory. "
+                "Keep `tensor.detach().cpu()` or a number instead, after the sync."
+            )
+            warnings.warn(message, HeldTensorsWarning, stacklevel=2)
 
     def add_compile(self, closed: Closed, compiled: CompiledGraph, cause: str, place: str, seconds: float) -> None:
         """Remember a compiled graph, and warn if it is one of many that differ in shapes."""
@@ -118,6 +136,7 @@ class XlaReport:
             self.num_steps = 0
             self.rows.clear()
             self.reads.clear()
+            self._num_live.clear()
             self._alike.clear()
 
     def warn_of_growth(self, num_operators: int) -> None:

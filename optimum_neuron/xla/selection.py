@@ -218,11 +218,6 @@ def use_spmd(auto: bool = False) -> None:
     raise ModelError("SPMD, in which one process drives all devices, is not supported.", hint=hint, auto=auto)
 
 
-def is_eager_mode() -> bool:
-    """Return False: operators between two syncs are one graph."""
-    return False
-
-
 def renamed(old: str, new: str, function: Callable[..., Any], *, release: str | None = None) -> Callable[..., Any]:
     """Return a function under an old name, which says its new one at the first call.
 

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 import torch.multiprocessing
 
 from ..base import env
 from ..device import placement
 from ..errors import ConfigError, CoreBusyError
+from . import library, links
 from .ordinals import global_ordinal
-from .utilities import get_free_tcp_ports
 
 Result = TypeVar("Result")
 
@@ -59,8 +60,10 @@ def spawn(
         message = "This process has used the device, so a process that it starts finds its core busy."
         raise CoreBusyError(message, hint="Use the device only in the function that `spawn` calls.")
     count = env.num_spawned()
+    # This process keeps the store, because each of the others may end first.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"] = str(get_free_tcp_ports()[0])
+    shared |= {"MASTER_PORT": str(store.port), env.AGENT_STORE: "True"}
     started: list[Any] = []
     for rank in range(count):
         variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -74,6 +77,7 @@ def spawn(
     processes = torch.multiprocessing.ProcessContext(
         [process for one in started for process in one.processes], [file for one in started for file in one.error_files]
     )
+    processes.store = store
     if not join:
         return processes
     while not processes.join():
@@ -83,7 +87,11 @@ def spawn(
 
 def _run(index: int, fn: Callable[..., Any], rank: int, args: tuple[Any, ...], variables: dict[str, str]) -> None:
     os.environ.update(variables)
-    fn(rank, *args)
+    library.follow_rank()
+    try:
+        fn(rank, *args)
+    finally:
+        links.leave()  # forks do not call what is registered for the exit
 
 
 def launch(

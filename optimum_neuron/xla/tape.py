@@ -10,7 +10,7 @@ import ctypes
 import dataclasses
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _INT64 = ctypes.c_int64
@@ -103,6 +103,15 @@ class SlotState:
     """Whether the graph wrote it, and a tensor still holds it."""
     shape: tuple[int, ...] | None = None
     """Sizes of the tensor that the host gave, if it did."""
+
+
+def operands(values: Sequence[Any]) -> Iterator[Operand]:
+    """Yield the tensors of the device in arguments or results."""
+    for value in values:
+        if isinstance(value, Operand):
+            yield value
+        elif isinstance(value, list):
+            yield from operands(value)
 
 
 def read_slots(functions: ctypes.CDLL, count: int) -> list[SlotState]:

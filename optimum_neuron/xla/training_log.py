@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,13 +15,6 @@ from typing import Any
 
 from . import metrics
 from .ordinals import global_ordinal
-
-_SECTION = re.compile(r"^(Metric|Counter): (\S+)\n((?:  .*\n)*)", re.MULTILINE)
-_PARTS = re.compile(r"([\d.]+)([A-Za-z]*)")
-_UNITS = {
-    **{"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6},
-    **{name: 1024.0**power for power, name in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))},
-}
 
 
 def now(format: str = "%H:%M:%S") -> str:
@@ -110,9 +102,15 @@ def write_to_summary(
         return
     numbers = dict(dict_to_write)
     if write_xla_metrics:
-        found = parse_metrics_report(metrics.metrics_report())
-        host = sum(value for name, value in found.items() if name.startswith(metrics.HOST_PREFIX))
-        numbers |= found | {"aten_ops_sum": host}
+        counters = {name: metrics.counter_value(name) or 0 for name in metrics.counter_names()}
+        host = sum(count for name, count in counters.items() if name.startswith(metrics.HOST_PREFIX))
+        numbers |= counters | {"aten_ops_sum": host}
+        for name in metrics.metric_names():
+            numbers[f"{name}__TotalSamples"], numbers[f"{name}__Accumulator"], _ = metrics.metric_data(name) or (
+                0,
+                0,
+                [],
+            )
     for name, value in numbers.items():
         summary_writer.add_scalar(name, value, global_step)
 
@@ -122,31 +120,6 @@ def close_summary_writer(summary_writer: Any) -> None:
     if summary_writer is not None:
         summary_writer.flush()
         summary_writer.close()
-
-
-def parse_metrics_report(report: str, dehumanize: bool = True) -> dict[str, Any]:
-    """Return the values of a report by name; those of metrics by "<name>__<field>".
-
-    Args:
-        report: of `metrics_report`.
-        dehumanize: convert times to seconds and sizes to bytes; False keeps their text.
-    """
-    values: dict[str, Any] = {}
-    for kind, name, body in _SECTION.findall(report):
-        fields = dict(line.strip().split(": ", 1) for line in body.splitlines())
-        if kind == "Counter":
-            values[name] = int(fields["Value"])
-            continue
-        values[f"{name}__TotalSamples"] = int(fields["TotalSamples"])
-        values[f"{name}__Accumulator"] = _number(fields["Accumulator"]) if dehumanize else fields["Accumulator"]
-        for part in fields["Percentiles"].split("; "):
-            percent, text = part.split("%=")
-            values[f"{name}__Percentile_{percent}"] = _number(text) if dehumanize else text
-    return values
-
-
-def _number(text: str) -> float:
-    return sum(float(value) * _UNITS.get(unit, 1.0) for value, unit in _PARTS.findall(text))
 
 
 def mp_test(func: Callable[..., Any]) -> Callable[..., int | None]:

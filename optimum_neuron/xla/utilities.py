@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -185,36 +185,14 @@ def eprint(*args: object, **kwargs: Any) -> None:
     print(*args, file=sys.stderr, **kwargs)
 
 
-def null_print(*args: object, **kwargs: Any) -> None:
-    """Print nothing."""
-
-
 def get_print_fn(debug: int | None = None) -> Callable[..., None]:
     """Return a function that prints to stderr if `debug`, or the variable DEBUG where it is None, is not 0."""
-    return eprint if (getenv_as("DEBUG", int, 0) if debug is None else debug) else null_print
+    return eprint if (getenv_as("DEBUG", int, 0) if debug is None else debug) else lambda *args, **kwargs: None
 
 
 def as_list(t: Any) -> Any:
     """Return lists and tuples as they are, and everything else in a list."""
     return t if isinstance(t, (tuple, list)) else [t]
-
-
-def list_copy_append(ilist: Sequence[T], item: T) -> list[T]:
-    """Return a list with one more item."""
-    return [*ilist, item]
-
-
-def flatten_nested_tuple(inputs: Any) -> tuple[Any, ...]:
-    """Return the items of nested lists and tuples."""
-    return tuple(_leaves(inputs))
-
-
-def _leaves(inputs: Any) -> Iterator[Any]:
-    if not isinstance(inputs, (list, tuple)):
-        yield inputs
-        return
-    for item in inputs:
-        yield from _leaves(item)
 
 
 def getenv_as(name: str, type: Callable[[str], Any], defval: Any = None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimum_neuron.base.doors import ON_IMPORT, Missing, Names
+from optimum_neuron.base.doors import ON_IMPORT, OTHERS, Missing, Names
 
 _XLA = "optimum_neuron.xla"
 
@@ -24,7 +24,8 @@ def _missing(alternative: str, *names: str) -> dict[str, str]:
 
 _PROCESSES = "Start one process for each core with `torchrun --nproc_per_node=N`: a tensor is on one device."
 _HLO = "Graphs are not HLO here. Call `torch.neuron.compile_report()`, or export with `torch.export`."
-_EAGER = "Operators run one by one on the device `neuron`: use `torch.device('neuron')`."
+_KERNELS = "Write kernels with NKI: `torch_neuronx.nki_op`."
+_WITHOUT_COPIES = "Call `.cpu()`: memory of a device is not shared."
 
 _SYNC = _of("graphs", "sync")
 _SEED = _of("random_state", "manual_seed")
@@ -58,22 +59,10 @@ _COLLECTIVES = {
     ),
     **_of("rendezvous", "do_on_ordinals", "mesh_reduce", "rendezvous", "xla_rendezvous"),
 }
-_SPMD = _missing(
-    _PROCESSES,
-    *("HybridMesh", "Mesh", "ShardingSpec", "ShardingType", "clear_sharding", "enable_manual_sharding"),
-    *("disable_manual_sharding", "get_1d_mesh", "get_global_mesh", "mark_sharding", "mark_sharding_with_gradients"),
-    *("set_global_mesh", "xla_patched_nn_linear_forward", "XLAShardedTensor", "XLAPatchedLinear"),
-    *("apply_backward_optimization_barrier", "apply_xla_patch_to_nn_linear", "auto_policy", "xla_distribute_module"),
-    *("xla_distribute_tensor", "wrap_if_sharded", "tile_sharding", "annotate_custom_sharding"),
-)
-_FSDP = _missing(
-    "Use `torch.distributed.fsdp.fully_shard` on device neuron, or `ZeroRedundancyOptimizer`.",
-    *("XlaFullyShardedDataParallel", "checkpoint_module", "consolidate_sharded_model_checkpoints"),
-    *("consolidate_sharded_state_dicts", "size_based_auto_wrap_policy", "transformer_auto_wrap_policy"),
-    *("always_wrap_policy", "lambda_auto_wrap_policy", "recursive_wrap"),
-)
-
-_EAGER_MODE = {**_of("selection", "is_eager_mode"), **_missing(_EAGER, "eager_mode", "eager_mode_context")}
+_SPMD = {OTHERS: Missing(_PROCESSES)}
+_FSDP = {OTHERS: Missing("Use `torch.distributed.fsdp.fully_shard` on device neuron, or `ZeroRedundancyOptimizer`.")}
+_EAGER_MODE = _of("compiling", "eager_mode", "eager_mode_context", "is_eager_mode")
+_INTERNAL = {OTHERS: Missing("It is an internal part of PyTorch/XLA. Use the public names of `torch_xla`.")}
 
 NAMES: Names = {
     "torch_xla": {
@@ -84,6 +73,8 @@ NAMES: Names = {
         **_of("selection", "device", "device_count", "devices", "real_devices"),
         **_of("compiling", "compile", "set_custom_compile_options", "step"),
         **_here("__version__"),
+        **_missing(_HLO, "save_as_stablehlo", "save_torch_model_as_stablehlo"),
+        "xm": "torch_xla.core.xla_model:",
     },
     "torch_xla._XLAC": {
         **_of(
@@ -124,7 +115,18 @@ NAMES: Names = {
             _xla_metrics_report="metrics_report",
         ),
         **_missing(_HLO, "_get_xla_tensor_debug_info", "_get_xla_tensors_hlo", "_get_xla_tensors_text"),
+        **_INTERNAL,
     },
+    "torch_xla._dynamo": _INTERNAL,
+    "torch_xla._dynamo.config": _INTERNAL,
+    "torch_xla._dynamo.dynamo_backend2": _INTERNAL,
+    "torch_xla._dynamo.dynamo_bridge": _of("dynamo", "extract_compiled_graph"),
+    "torch_xla._internal": _INTERNAL,
+    "torch_xla._internal.jax_workarounds": _INTERNAL,
+    "torch_xla._internal.neuron": _INTERNAL,
+    "torch_xla._internal.pjrt": _INTERNAL,
+    "torch_xla._internal.tpu": _INTERNAL,
+    "torch_xla._internal.utils": _INTERNAL,
     "torch_xla.amp": {
         **_of("mixed", "GradScaler", "autocast"),
         "autocast_mode": "torch_xla.amp.autocast_mode:",
@@ -135,12 +137,15 @@ NAMES: Names = {
     "torch_xla.amp.syncfree.adam": {"Adam": _SYNCFREE["Adam"]},
     "torch_xla.amp.syncfree.adamw": {"AdamW": _SYNCFREE["AdamW"]},
     "torch_xla.amp.syncfree.sgd": {"SGD": _SYNCFREE["SGD"]},
+    "torch_xla.backends": {OTHERS: Missing("Set the precision of products with NEURON_CC_FLAGS=--auto-cast=...")},
     "torch_xla.core": {},
     "torch_xla.core.dynamo_bridge": _of("dynamo", "extract_compiled_graph"),
     "torch_xla.core.functions": {
         **_of("collective_functions", "SyncBatchNorm", "all_gather", "all_reduce"),
         **_missing("Call `torch.matmul` and `xm.all_reduce`.", "distributed_mm"),
     },
+    "torch_xla.core.xla_builder": {OTHERS: Missing(_HLO)},
+    "torch_xla.core.xla_op_registry": {OTHERS: Missing(_HLO)},
     "torch_xla.core.xla_env_vars": _here(
         *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "PJRT_DEVICE", "PJRT_LOCAL_PROCESS_COUNT", "PJRT_LOCAL_PROCESS_RANK"),
         *("PJRT_SELECT_DEFAULT_DEVICE", "RANK", "WORLD_SIZE"),
@@ -174,7 +179,8 @@ NAMES: Names = {
     },
     "torch_xla.debug": {},
     "torch_xla.debug.metrics": _METRICS,
-    "torch_xla.debug.metrics_compare_utils": _of("training_log", "parse_metrics_report"),
+    "torch_xla.debug.metrics_compare_utils": {OTHERS: Missing("Read `met.counter_value` and `met.metric_data`.")},
+    "torch_xla.debug.model_comparator": {OTHERS: Missing("Compare with `torch.testing.assert_close`.")},
     "torch_xla.debug.profiler": _of(
         "profiler",
         *("StepTrace", "Trace", "start_server", "start_trace", "stop_trace", "trace", "trace_detached", "trace_me"),
@@ -182,14 +188,17 @@ NAMES: Names = {
         set_tracer_marked_step="set_marked_step",
     ),
     "torch_xla.distributed": {},
+    "torch_xla.distributed.data_parallel": {OTHERS: Missing(_PROCESSES)},
     "torch_xla.distributed.fsdp": _FSDP,
     "torch_xla.distributed.fsdp.consolidate_sharded_ckpts": _FSDP,
+    "torch_xla.distributed.fsdp.state_dict_utils": _FSDP,
     "torch_xla.distributed.fsdp.utils": _FSDP,
     "torch_xla.distributed.fsdp.wrap": _FSDP,
     "torch_xla.distributed.parallel_loader": _of(
         "parallel_loader", "MpDeviceLoader", "ParallelLoader", "PerDeviceLoader"
     ),
     "torch_xla.distributed.spmd": _SPMD,
+    "torch_xla.distributed.spmd.debugging": _SPMD,
     "torch_xla.distributed.spmd.xla_sharding": _SPMD,
     "torch_xla.distributed.xla_backend": {
         ON_IMPORT: f"{_XLA}.process_groups:register",
@@ -198,10 +207,29 @@ NAMES: Names = {
     "torch_xla.distributed.xla_multiprocessing": _of("spawning", "MpModelWrapper", "MpSerialExecutor", "spawn"),
     "torch_xla.distributed.zero_redundancy_optimizer": _of("zero", "ZeroRedundancyOptimizer"),
     "torch_xla.experimental": _EAGER_MODE,
+    "torch_xla.experimental.assume_pure": _of("loops", "assume_pure"),
+    "torch_xla.experimental.callback": {OTHERS: Missing("Call `xm.add_step_closure`.")},
+    "torch_xla.experimental.custom_kernel": {OTHERS: Missing(_KERNELS)},
+    "torch_xla.experimental.distributed_checkpoint": {
+        OTHERS: Missing("Call `xm.save`, or `torch_xla.utils.serialization.save`.")
+    },
     "torch_xla.experimental.eager": _EAGER_MODE,
+    "torch_xla.experimental.fori_loop": {OTHERS: Missing("Write a loop of Python.")},
+    "torch_xla.experimental.gradient_accumulation": _of("loops", "gradient_accumulation"),
+    "torch_xla.experimental.gru": {OTHERS: Missing("Use `torch.nn.GRU`.")},
+    "torch_xla.experimental.mark_pattern_utils": {OTHERS: Missing(_HLO)},
+    "torch_xla.experimental.pallas_kernels": {OTHERS: Missing(_KERNELS)},
+    "torch_xla.experimental.pjrt": _ORDINALS,
     # Imported for its side effect, the store of `init_method="xla://"`.
     "torch_xla.experimental.pjrt_backend": {ON_IMPORT: f"{_XLA}.process_groups:register"},
-    "torch_xla.experimental.spmd_fully_sharded_data_parallel": _missing(_PROCESSES, "SpmdFullyShardedDataParallel"),
+    "torch_xla.experimental.plugins": _INTERNAL,
+    "torch_xla.experimental.scan": _of("loops", "scan"),
+    "torch_xla.experimental.scan_layers": _of("loops", "scan_layers"),
+    "torch_xla.experimental.splash_attention": {OTHERS: Missing(_KERNELS)},
+    "torch_xla.experimental.spmd_fully_sharded_data_parallel": _SPMD,
+    "torch_xla.experimental.stablehlo_custom_call": {OTHERS: Missing(_HLO)},
+    "torch_xla.experimental.xla_marker": {OTHERS: Missing(_HLO)},
+    "torch_xla.experimental.xla_quantized_matmul": {OTHERS: Missing(_KERNELS)},
     "torch_xla.experimental.xla_sharding": _SPMD,
     "torch_xla.runtime": {
         **_ORDINALS,
@@ -211,8 +239,10 @@ NAMES: Names = {
             global_runtime_device_attributes="all_device_attributes",
             runtime_device_attributes="device_attributes",
         ),
+        **_of("compiled", "initialize_cache"),
         **_of("graphs", get_num_cached_compilation_graph="num_cached"),
     },
+    "torch_xla.stablehlo": {OTHERS: Missing(_HLO)},
     "torch_xla.test": {},
     "torch_xla.test.test_utils": _of(
         "training_log",
@@ -221,6 +251,7 @@ NAMES: Names = {
     ),
     "torch_xla.utils": {},
     "torch_xla.utils.checkpoint": _of("mixed", "checkpoint"),
+    "torch_xla.utils.dlpack": {OTHERS: Missing(_WITHOUT_COPIES)},
     "torch_xla.utils.serialization": _of(
         "serialization",
         "TensorReference",
@@ -234,9 +265,9 @@ NAMES: Names = {
         **_of(
             "utilities",
             *("Cleaner", "FnDataGenerator", "LazyProperty", "SampleGenerator", "TimedScope", "TmpFolder", "as_list"),
-            *("check_env_flag", "eprint", "flatten_nested_tuple", "get_free_tcp_ports", "get_print_fn", "getenv_as"),
-            *("list_copy_append", "null_print", "parallel_work", "timed"),
+            *("check_env_flag", "eprint", "get_free_tcp_ports", "get_print_fn", "getenv_as", "parallel_work", "timed"),
         ),
+        OTHERS: Missing("It is a small helper: write it in your script."),
     },
     "torch_xla.version": _here("__version__"),
     # Libraries for XLA import it from transformers 4; where transformers has the file, that file is used.

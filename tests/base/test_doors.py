@@ -12,7 +12,7 @@ from optimum_neuron.base.doors import open_doors
 from optimum_neuron.errors import ModelError
 
 INIT = """
-from optimum_neuron.base.doors import ON_IMPORT, Missing, OfExtra, open_doors
+from optimum_neuron.base.doors import ON_IMPORT, OTHERS, Missing, OfExtra, open_doors
 
 calls = []
 
@@ -24,6 +24,7 @@ NAMES = {
     "acme_door.parts": {ON_IMPORT: "acme_door:called", "sqrt": "math:sqrt", "extra": OfExtra("no_such_module:name"),
                         "Fast": Missing("Use sqrt.")},
     "acme_door.parts.deep": {"pi": "math:pi"},
+    "acme_door.rest": {"tau": "math:tau", OTHERS: Missing("Use math.")},
     "acme_door.all_of": "string",
     "acme_door.real": {"e": "math:e"},
 }
@@ -99,3 +100,13 @@ def test_tables_are_served_by_one_finder(acme):
     finders = list(sys.meta_path)
     open_doors("acme_door", acme.NAMES)
     assert sys.meta_path == finders
+
+
+def test_other_names_of_a_module_are_missing(acme):
+    from acme_door.rest import anything, tau
+
+    assert tau > 6
+    with pytest.raises(ModelError) as excinfo:
+        anything(1)
+    assert excinfo.value.details == {"name": "anything", "module": "acme_door.rest"}
+    assert acme.rest.anything is anything and not hasattr(acme.rest, "__wrapped__")

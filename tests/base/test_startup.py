@@ -82,4 +82,4 @@ def test_first_hardware_use_applies_environment_once(logger, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resolve_target()
-        resolve_target(environ={**os.environ, "NEURON_EXTRACT_GRAPHS_ONLY": "1"})
+        resolve_target(environ={**os.environ, "NEURON_PARALLEL_COMPILE": "1"})

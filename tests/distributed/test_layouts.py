@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron.distributed.plans import CONTEXT_FAMILIES
 from tests import warm
 from tests.distributed.layouts import model_and_rows, model_of
-from tests.trainer.conftest import SEPARATE_INSTANCE, losses, spawn
+from tests.trainer.conftest import losses, spawn
 
 pytestmark = pytest.mark.full(days=14)
 NUM_STEPS = 2
@@ -73,7 +73,7 @@ def launch(folder: Path, num_processes: int, num_steps: int, *cases: str, launch
     words = ("-m", "tests.distributed.layouts", str(folder), str(num_steps), *cases)
     if num_processes == 0:
         # A separate instance: this process may have the first core of the default one.
-        return warm.run(*words, env={**os.environ, "OPTIMUM_NEURON_INSTANCE": SEPARATE_INSTANCE})
+        return warm.run(*words, env={**os.environ, "OPTIMUM_NEURON_INSTANCE": warm.SEPARATE_INSTANCE})
     return spawn(*words, num_processes=num_processes, launcher=launcher)
 
 

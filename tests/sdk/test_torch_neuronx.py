@@ -17,10 +17,10 @@ from tests.tree import ROOT
 
 NAMES = [
     "BucketModelConfig", "DataParallel", "PartitionerConfig", "Stream", "__version__", "analyze", "async_load",
-    "bucket_model_trace", "contexts", "dynamic_batch", "experimental", "lazy_load", "move_trace_to_device",
-    "multicore_context", "neuron_cores_context", "nki", "nki_hop", "nki_op", "profiling", "proto", "pyhlo",
-    "replace_weights",
-    "set_multicore", "set_neuron_cores", "stream", "synchronize", "testing", "trace", "utils", "wrap_nki", "xla_impl",
+    "bucket_model_trace", "contexts", "distributed", "dynamic_batch", "experimental", "lazy_load",
+    "move_trace_to_device", "multicore_context", "neuron_cores_context", "nki", "nki_hop", "nki_jit", "nki_op",
+    "parallel_compile", "profiling", "proto", "pyhlo", "replace_weights", "set_multicore", "set_neuron_cores",
+    "stream", "synchronize", "testing", "trace", "utils", "wrap_nki", "xla_impl",
 ]  # fmt: skip
 
 SUBMODULES = {
@@ -28,15 +28,17 @@ SUBMODULES = {
     "experimental": ["multicore_context", "neuron_cores_context", "profiler", "set_multicore", "set_neuron_cores"],
     "experimental.profiler": ["profile"],
     "nki_hop": ["nki_op", "wrap_nki"],
+    "parallel_compile": ["neuron_parallel_compile"],
     "profiling": ["NeuronConfig", "NeuronProfiler", "ProfileMode"],
     "testing": ["assert_close", "neuron_allclose", "validation"],
     "testing.validation": ["assert_close", "custom_allclose", "neuron_allclose"],
     "utils": ["get_platform_target"],
     "utils.utils": ["SUPPORTED_TYPES", "get_platform_target"],
-    "xla_impl": ["data_parallel", "ops", "structure", "trace"],
+    "xla_impl": ["custom_op", "data_parallel", "ops", "structure", "trace"],
     "xla_impl.data_parallel": ["DataParallel"],
     "xla_impl.ops": ["Argmax", "Softmax", "TopK", "nki_jit"],
     "xla_impl.torchscript": ["replace_weights"],
+    "xla_impl.trace": ["trace"],
 }
 
 
@@ -66,6 +68,22 @@ def test_submodules_are_there_without_importing_them(package):
     assert package.utils.get_platform_target() == "inf2"
     assert package.experimental.profiler.profile is tracing.profile
     assert package.testing.validation.custom_allclose is not None
+
+
+def test_parts_of_xla_are_there_or_name_the_alternative(package):
+    import torch.distributed
+    from torch_neuronx.distributed.fsdp_mics import XlaFullyShardedDataParallelMiCS
+    from torch_neuronx.xla_impl import custom_op, ops
+    from torch_neuronx.xla_impl.trace import trace
+
+    assert trace is tracing.trace and package.nki_jit is ops.nki_jit
+    package.distributed  # noqa: B018  (imported for its side effect)
+    assert torch.distributed.Backend.XLA == "xla"
+    uses = ((XlaFullyShardedDataParallelMiCS, "fully_shard"), (custom_op.load, "nki_op"), (ops.RmsNorm, "torch"))
+    for missing, alternative in uses:
+        with pytest.raises(ModelError) as excinfo:
+            missing()
+        assert alternative in str(excinfo.value)
 
 
 def test_unknown_name_suggests_the_nearest(package):

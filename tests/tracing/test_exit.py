@@ -11,10 +11,12 @@ import json
 
 import pytest
 
-IMPORTS = """
+from tests.warm import SEPARATE_INSTANCE
+
+IMPORTS = f"""
 import atexit, contextlib, datetime, json, os, sys, threading
 
-os.environ["OPTIMUM_NEURON_INSTANCE"] = "trn1n.32xlarge"  # its cores are free, whatever the test worker holds
+os.environ["OPTIMUM_NEURON_INSTANCE"] = {SEPARATE_INSTANCE!r}
 
 def print_threads():
     print("threads:", [thread.name for thread in threading.enumerate()])

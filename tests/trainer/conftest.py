@@ -25,15 +25,13 @@ LAUNCHERS = {
     ),
 }
 """Modules that start processes, and their options up to the number of processes."""
-SEPARATE_INSTANCE = "trn1.32xlarge"
-"""Instance of the processes: the one that starts them may have cores of the default instance."""
 
 
 def spawn(*words: str, num_processes: int, launcher: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run a module in processes with a core each; without a launcher they are forks, which need not import."""
     if launcher is None:
-        return warm.run_ranks(*words, num_processes=num_processes, OPTIMUM_NEURON_INSTANCE=SEPARATE_INSTANCE)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": SEPARATE_INSTANCE}
+        return warm.run_ranks(*words, num_processes=num_processes, OPTIMUM_NEURON_INSTANCE=warm.SEPARATE_INSTANCE)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPTIMUM_NEURON_INSTANCE": warm.SEPARATE_INSTANCE}
     command = [sys.executable, "-m", *LAUNCHERS[launcher], str(num_processes), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=900, env=environment)
 

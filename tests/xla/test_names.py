@@ -5,21 +5,41 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.tree import ROOT
 from tests.xla.programs import run
 
 RESOLVE = """
-import importlib
+import importlib, inspect
+from optimum_neuron.errors import ModelError
 from optimum_neuron_sim_xla._names import NAMES
+from tests.xla.published import PUBLISHED
+
 for module, rows in NAMES.items():
     loaded = importlib.import_module(module)
-    for name in filter(None, rows):
-        getattr(loaded, name)
-print(len(NAMES), "modules")
+    for name in rows:
+        if name.isidentifier():
+            getattr(loaded, name)
+
+KINDS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+for module, text in PUBLISHED.items():
+    loaded = importlib.import_module(module)
+    for row in text.split(";"):
+        name, has_parameters, wanted = row.strip().rstrip(")").partition("(")
+        found = getattr(loaded, name)
+        if type(found).__name__ == "_Absent":
+            try:
+                found()
+            except ModelError as error:
+                assert ". " in str(error), (module, name)  # the alternative
+            continue
+        taken = [KINDS.get(one.kind, "") + one.name for one in inspect.signature(found).parameters.values()]
+        if has_parameters and taken != wanted.split():
+            print(module, name, taken)
 """
 
 
-def test_every_name_leads_to_an_object(tmp_path):
-    assert "modules" in run(RESOLVE, tmp_path)
+def test_every_name_leads_to_an_object_with_the_published_parameters(tmp_path):
+    assert run(RESOLVE, tmp_path, PYTHONPATH=str(ROOT)) == ""
 
 
 LIBRARIES = """
@@ -145,11 +165,83 @@ def test_old_names_work_and_say_their_new_ones_once(tmp_path):
 def test_missing_feature_imports_and_raises_when_it_is_used(tmp_path):
     program = """
 import torch_xla.distributed.spmd as xs, torch_xla.runtime as xr
+from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
+from torch_xla.experimental.custom_kernel import flash_attention
 from optimum_neuron.errors import ModelError
-for use in (lambda: xs.mark_sharding(None, None, None), xr.use_spmd):
+for use in (lambda: xs.mark_sharding(None, None, None), xr.use_spmd, XlaFullyShardedDataParallel, flash_attention):
     try:
         use()
     except ModelError as error:
-        print("torchrun" in str(error))
+        print(*(word for word in ("torchrun", "fully_shard", "NKI") if word in str(error)))
 """
-    assert run(program, tmp_path).split() == ["True", "True"]
+    assert run(program, tmp_path).split() == ["torchrun", "torchrun", "fully_shard", "NKI"]
+
+
+ENDING = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from optimum_neuron.errors import CollectiveError, CoreBusyError
+
+def first_alone(rank):
+    if rank == 0:
+        try:
+            xm.all_reduce("sum", torch.ones(2, device="xla"))
+        except CollectiveError as error:
+            print(error.details["ranks"], flush=True)
+
+def both(rank):
+    print(xm.all_reduce("sum", torch.ones(2, device="xla")).tolist(), flush=True)
+
+for function in (first_alone, both):
+    xmp.spawn(function, start_method="fork")
+print(torch.ones(1, device="xla").item())
+try:
+    xmp.spawn(both, start_method="fork")
+except CoreBusyError:
+    print("busy")
+"""
+
+
+def test_rank_that_ends_before_it_exchanges_anything_is_an_error_in_the_other(tmp_path):
+    lines = run(ENDING, tmp_path, NEURONCORE_NUM_DEVICES="2").splitlines()
+    assert lines == ["[1]", "[2.0, 2.0]", "[2.0, 2.0]", "1.0", "busy"]
+
+
+TRAINER = """
+import copy, json, logging
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+torch.manual_seed(0)
+sizes = dict(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+model = BertForSequenceClassification(
+    BertConfig(**sizes, max_position_embeddings=8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+)
+reference = copy.deepcopy(model)
+row = {"input_ids": torch.arange(8), "attention_mask": torch.ones(8, dtype=torch.long), "labels": 1}
+options = dict(max_steps=3, logging_steps=1, learning_rate=0.01, report_to=[], disable_tqdm=True, save_strategy="no")
+trainer = Trainer(
+    model=model, args=TrainingArguments("out", per_device_train_batch_size=2, **options), train_dataset=[row] * 8
+)
+trainer.train()
+assert str(trainer.args.device) == "xla:0" and trainer.accelerator.distributed_type == "XLA"
+ours = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+optimizer = torch.optim.AdamW(reference.train().parameters(), lr=0.01, weight_decay=0.0, fused=True)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 3)
+batch = {name: torch.stack([torch.as_tensor(value)] * 2) for name, value in row.items()}
+for loss in ours:
+    expected = reference(**batch).loss
+    assert abs(loss - expected.item()) < 1e-6, (loss, expected)
+    expected.backward()
+    torch.nn.utils.clip_grad_norm_(reference.parameters(), 1.0)
+    optimizer.step()
+    schedule.step()
+    optimizer.zero_grad()
+print(len(ours))
+"""
+
+
+def test_trainer_of_transformers_has_the_losses_of_the_cpu(tmp_path):
+    assert run(TRAINER, tmp_path, OPTIMUM_NEURON_XLA="1").splitlines()[-1] == "3"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from optimum_neuron.xla import (
     closures,
     collective_functions,
     compiling,
+    loops,
     metrics,
     mixed,
     nested,
@@ -256,13 +259,70 @@ def test_collectives_with_gradients_and_batch_norm_of_one_process_are_those_of_t
     assert torch.equal(on_device.grad.cpu(), torch.ones_like(x))
 
 
-def test_reports_are_read_back():
+def test_layers_and_parts_of_a_batch_in_loops_are_those_of_the_cpu():
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+    data, reference = torch.randn(2, 5, 4), copy.deepcopy(layers)
+    layers.to("xla")
+
+    def step(part: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return loops.scan_layers(layers, part).square().mean(), count + 1
+
+    count = torch.zeros((), device="xla")
+    loss, count = loops.gradient_accumulation(step, (data.to("xla"),), layers, count)
+    expected = torch.nn.Sequential(*reference)(data).square().mean()  # parts of one size: the mean of all
+    expected.backward()
+    assert count.item() == 2
+    torch.testing.assert_close(loss.cpu(), expected.detach())
+    for ours, theirs in zip(layers.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
+    carry, sums = loops.scan(
+        lambda total, x: (total + x["a"],) * 2, torch.zeros(4, device="xla"), {"a": data[0].to("xla")}
+    )
+    torch.testing.assert_close(sums.cpu(), data[0].cumsum(0))
+    assert torch.equal(carry.cpu(), sums[-1].cpu())
+    with pytest.raises(ConfigError) as excinfo:
+        loops.gradient_accumulation(step, (data, data[:1]), layers)
+    assert excinfo.value.details == {"lengths": [1, 2]}
+
+
+def test_fused_optimizer_has_the_bits_of_the_cpu():
+    found = []
+    for device in ("xla", "cpu"):
+        parameter = torch.nn.Parameter(torch.linspace(-1, 1, 8).to(device))
+        optimizer = torch.optim.AdamW([parameter], lr=0.1, fused=True)
+        for _ in range(3):
+            optimizer.zero_grad()
+            parameter.pow(3).sum().backward()
+            optimizer.step()
+        found.append(parameter.detach().cpu())
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 2)])
+def test_losses_of_classes_take_their_numbers_in_any_dtype(shape):
+    torch.manual_seed(0)
+    scores, classes = torch.randn(shape), torch.randint(0, 4, (shape[0], *shape[2:]))
+    ours, theirs = scores.to("xla").requires_grad_(), scores.clone().requires_grad_()
+    loss = torch.nn.functional.nll_loss(ours, classes.to("xla", torch.float32))
+    expected = torch.nn.functional.nll_loss(theirs, classes)
+    loss.backward()
+    expected.backward()
+    assert torch.equal(loss.detach().cpu(), expected.detach()) and torch.equal(ours.grad.cpu(), theirs.grad)
+
+
+def test_progress_goes_to_tensorboard_with_counters_and_metrics(capsys):
     metrics.clear_all()
-    metrics.increment_counter("Documented", 3)
+    metrics.increment_counter("aten::nonzero", 3)
     metrics.add_sample("Waited", 1.5e9, "time")
-    found = training_log.parse_metrics_report(metrics.metrics_report())
-    assert found["Documented"] == 3 and found["Waited__TotalSamples"] == 1
-    assert found["Waited__Accumulator"] == pytest.approx(1.5)
+    written: dict[str, float] = {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
+    training_log.print_training_update("xla:0", 7, 0.25, 10.0, 9.0, epoch=1, summary_writer=writer)
+    training_log.write_to_summary(writer, 7, {"loss": 0.25}, write_xla_metrics=True)
+    assert written["examples/sec"] == 10.0 and written["loss"] == 0.25
+    assert written["aten_ops_sum"] == written["aten::nonzero"] == 3
+    assert written["Waited__TotalSamples"] == 1 and written["Waited__Accumulator"] == 1.5e9
+    assert "Device=xla:0/0 Epoch=1 Step=7 Loss=0.25000" in capsys.readouterr().out
 
 
 def test_rates_and_environment_of_scripts(monkeypatch):
@@ -273,5 +333,4 @@ def test_rates_and_environment_of_scripts(monkeypatch):
     assert utilities.getenv_as("A_SCRIPTS_VARIABLE", int) == 2 and utilities.getenv_as("A_SCRIPTS_VARIABLE", bool)
     assert utilities.check_env_flag("A_SCRIPTS_VARIABLE") and not utilities.check_env_flag("NO_SUCH_VARIABLE")
     assert len(set(utilities.get_free_tcp_ports(3))) == 3
-    assert utilities.flatten_nested_tuple(([1, (2,)], 3)) == (1, 2, 3)
     assert utilities.parallel_work(2, pow, [2, 3], [3, 2]) == [8, 9]

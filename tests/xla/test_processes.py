@@ -18,7 +18,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def results(enabled: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp("ranks")
-    variables = {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}
+    variables = {"OPTIMUM_NEURON_INSTANCE": warm.SEPARATE_INSTANCE}
     result = warm.run_ranks("-m", "tests.xla.ranks", str(folder), *CASES, num_processes=2, **variables)
     assert result.returncode == 0, result
     one, other = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))

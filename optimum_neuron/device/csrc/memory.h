@@ -74,17 +74,18 @@ inline void discharge(DeviceIndex device, int64_t size_bytes) noexcept {
 }
 
 // What a device storage's DataPtr owns.
-struct Block {
+struct Block : StorageRecord {
+  Block(c10::Storage twin, int64_t size_bytes, DeviceIndex device)
+      : twin(std::move(twin)), size_bytes(size_bytes), device(device) {}
   c10::Storage twin;
   int64_t size_bytes;
   DeviceIndex device;
-  StorageRecord record{};
 };
 
 inline void delete_block(void* context) {
   auto* block = static_cast<Block*>(context);
   discharge(block->device, block->size_bytes);
-  record_death(block->record);
+  record_death(*block);
   delete block;
 }
 
@@ -96,14 +97,14 @@ inline Block* block_of(const c10::Storage& storage) {
 // Null for storages without a record.
 inline StorageRecord* record_of(const c10::Storage& storage) {
   Block* block = block_of(storage);
-  return block == nullptr ? nullptr : &block->record;
+  return block;
 }
 
 // Device memory over a CPU storage whose bytes are charged already.
 inline c10::DataPtr own(c10::Storage twin, DeviceIndex device) {
   auto size_bytes = static_cast<int64_t>(twin.nbytes());
   void* data = const_cast<void*>(twin.data());
-  return c10::DataPtr(data, new Block{std::move(twin), size_bytes, device}, &delete_block, Device(kDeviceType, device));
+  return c10::DataPtr(data, new Block(std::move(twin), size_bytes, device), &delete_block, Device(kDeviceType, device));
 }
 
 // Make a CPU storage the twin of new device memory.
@@ -215,7 +216,7 @@ inline void resize_storage(const c10::Storage& storage, size_t size_bytes) {
   c10::DataPtr data = allocator.allocate(size_bytes);
   size_t kept = std::min(size_bytes, static_cast<size_t>(impl->nbytes()));
   if (kept > 0 && impl->data() != nullptr) std::memcpy(data.get(), impl->data(), kept);
-  if (Block* block = block_of(storage)) record_moved(&block->record, &data.cast_context<Block>(&delete_block)->record);
+  if (Block* block = block_of(storage)) record_moved(block, data.cast_context<Block>(&delete_block));
   impl->set_data_ptr_noswap(std::move(data));
   impl->set_nbytes(size_bytes);
 }

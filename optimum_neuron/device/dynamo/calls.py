@@ -45,11 +45,17 @@ class Calls:
         return self._of_device[device]
 
 
-def open_track(device: int, model: str, assumptions: tuple[str, ...] = ()) -> Track:
+def open_track(device: int, model: str, assumptions: tuple[str, ...] = (), *, num_peers: int = 1) -> Track:
     """Add the track of device work without a program."""
     claim = placement.core(device)
     track = Track(
-        None, model=model, instance=claim.instance, core_ids=claim.core_ids, auto_cast="none", assumptions=assumptions
+        None,
+        model=model,
+        instance=claim.instance,
+        core_ids=claim.core_ids,
+        num_peers=num_peers,
+        auto_cast="none",
+        assumptions=assumptions,
     )
     announce(TIMELINE.open(track))
     return track

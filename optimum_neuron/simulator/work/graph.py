@@ -239,7 +239,7 @@ def _matmul(node: Node, call: OpCall, role_of: Mapping[Node, Role]) -> Matmul | 
 
 def _exchanged(call: OpCall) -> Work:
     """An all-reduce sends its operands twice, a gather or a scatter once (Rabenseifner 2004, section 4)."""
-    largest = max(spec.size_bytes for spec in call.tensors)
+    largest = max(sum(spec.size_bytes for spec in specs) for specs in (call.inputs, call.outputs))
     if call.name == "neuron.send":
         return Work(num_sends=1, sent_bytes=largest)
     return Work(num_collectives=1, collective_bytes=largest if "all_reduce" in call.name else largest // 2)

@@ -42,16 +42,10 @@ enum Word : int64_t { // what follows on the tape; recording.py has the same num
 
 enum class Slot : int64_t { kInput, kEmpty, kComputed };
 
-struct SlotState {
-  Slot kind;
-  int64_t size_bytes;
-  bool alive, written;
-  int64_t shape; // number of the text of its sizes, as the host gave them; -1 unknown
-};
-
 inline std::atomic<int64_t> graph_number{1};
 
-inline std::atomic<int64_t> num_created{0}, num_destroyed{0}; // storages
+// Storages, and those that were there when these counters began.
+inline std::atomic<int64_t> num_created{0}, num_destroyed{0}, num_before{0};
 
 // Beside each storage of the device.
 struct StorageRecord {
@@ -60,6 +54,14 @@ struct StorageRecord {
   int64_t graph = 0; // graph in which it has a slot
   int64_t slot = -1;
   int64_t shape = -1;
+};
+
+struct SlotState {
+  Slot kind;
+  int64_t size_bytes;
+  StorageRecord* record; // null once it is freed, and for storages of others
+  bool written;
+  int64_t shape; // number of the text of its sizes, as the host gave them; -1 unknown
 };
 
 struct Closed { // a graph that ended; the layout is that of recording.py
@@ -133,7 +135,7 @@ class Recorder {
     int64_t graph = graph_number.load(std::memory_order_relaxed);
     Slot kind = computed ? Slot::kComputed : record != nullptr && record->born == graph ? Slot::kEmpty : Slot::kInput;
     auto slot = static_cast<int64_t>(slots_.size());
-    slots_.push_back({kind, size_bytes, record != nullptr, computed, record == nullptr ? -1 : record->shape});
+    slots_.push_back({kind, size_bytes, record, computed, record == nullptr ? -1 : record->shape});
     if (kind != Slot::kComputed) add(mixed(static_cast<uint64_t>(kind), size_bytes), 0);
     if (record != nullptr) record->graph = graph, record->slot = slot;
     return slot;
@@ -176,22 +178,31 @@ class Recorder {
   void died(const StorageRecord& record) noexcept {
     if (record.graph != graph_number.load(std::memory_order_relaxed)) return;
     std::lock_guard<std::mutex> lock(mutex_);
-    if (record.graph == graph_number) slots_[record.slot].alive = false;
+    if (record.graph == graph_number) slots_[record.slot].record = nullptr;
   }
 
-  // End the graph; its tape stays for Python until the next one ends.
-  Closed close() {
+  // A storage got new memory, with a record of its own.
+  void moved(StorageRecord* from, StorageRecord* to) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    *to = *from;
+    from->graph = 0;
+    if (to->graph == graph_number) slots_[to->slot].record = to;
+  }
+
+  // End the graph; its tape stays for Python until the next one ends. `result` is called with each of its results.
+  template <class Result>
+  Closed close(const Result& result) {
     std::lock_guard<std::mutex> lock(mutex_);
     Closed closed{};
     for (size_t slot = 0; slot < slots_.size(); slot++) {
       const SlotState& state = slots_[slot];
-      bool input = state.kind == Slot::kInput, output = state.written && state.alive;
+      bool input = state.kind == Slot::kInput, output = state.written && state.record != nullptr;
       closed.num_inputs += input;
       closed.num_outputs += output;
       closed.num_aliased += input && output;
       closed.input_bytes += input ? state.size_bytes : 0;
       closed.output_bytes += output ? state.size_bytes : 0;
-      if (output) add(slot, 1);
+      if (output) add(slot, 1), result(state.record);
     }
     closed.hash_high = static_cast<int64_t>(high_), closed.hash_low = static_cast<int64_t>(low_);
     closed.num_operators = num_in_graph_;
@@ -298,9 +309,7 @@ inline void record_fork(bool begins) {
 
 // New memory of the same storage.
 inline void record_moved(StorageRecord* from, StorageRecord* to) {
-  if (from == nullptr || to == nullptr) return;
-  *to = *from;
-  from->graph = 0;
+  if (from != nullptr && to != nullptr) recorder().moved(from, to);
 }
 
 } // namespace neuron

@@ -3,13 +3,14 @@
 // It has the same cores, and charges the same HBM (`Host::meters`).
 //
 //   hooks.h      torch's generic entry points       attention.h       which attention kernel runs
-//   downcast.h   floats in the precision of bfloat16
+//   loss.h       numbers of classes in any dtype    downcast.h        floats in the precision of bfloat16
 //   recorder.h   the graph between two syncs        recorded_call.h   one operator on it
 #define NEURON_AS_XLA
 #include "../exports.h"
 #include "../registration.h"
 #include "attention.h"
 #include "hooks.h"
+#include "loss.h"
 
 namespace neuron {
 
@@ -17,8 +18,12 @@ void register_everything() {
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   register_hooks();
-  register_device([](torch::Library& aten) { aten.impl("scaled_dot_product_attention", &attention); });
-  library(Kind::IMPL, "aten", Key::AutogradXLA).impl("scaled_dot_product_attention", &attention);
+  auto above_autograd = [](torch::Library& aten) {
+    aten.impl("nll_loss_nd", &nll_loss_nd);
+    aten.impl("scaled_dot_product_attention", &attention);
+  };
+  register_device(above_autograd);
+  above_autograd(library(Kind::IMPL, "aten", Key::AutogradXLA));
 }
 
 } // namespace neuron
@@ -32,6 +37,11 @@ void xla_connect(const neuron::Listeners* listeners) {
   neuron::recording = true;
 }
 
+// The meters of the cores from xla:0 on, in a fork that has other cores.
+void xla_set_meters(neuron::Meter* meters) {
+  neuron::meters = meters;
+}
+
 // 0: no rounding; 1: floats to bfloat16; 2: float64 to float32, float32 to bfloat16.
 void xla_set_downcast(int kind) {
   neuron::downcast = static_cast<neuron::Downcast>(kind);
@@ -42,8 +52,12 @@ int64_t xla_num_pending() {
   return neuron::recorder().num_pending();
 }
 
-void xla_close(neuron::Closed* closed) {
-  *closed = neuron::recorder().close();
+// End the graph; its results may become zeros, as where graphs are extracted and not run.
+void xla_close(neuron::Closed* closed, int zeros) {
+  *closed = neuron::recorder().close([&](neuron::StorageRecord* record) {
+    auto* block = static_cast<neuron::Block*>(record);
+    if (zeros) std::memset(block->twin.mutable_data(), 0, static_cast<size_t>(block->size_bytes));
+  });
 }
 
 // The tape of the graph that ended last, until the next one ends.
@@ -55,7 +69,7 @@ const int64_t* xla_tape() {
 void xla_slot(int64_t slot, int64_t* state) {
   const neuron::SlotState& found = neuron::recorder().slot_at(slot);
   state[0] = static_cast<int64_t>(found.kind), state[1] = found.size_bytes;
-  state[2] = found.alive, state[3] = found.written, state[4] = found.shape;
+  state[2] = found.record != nullptr, state[3] = found.written, state[4] = found.shape;
 }
 
 const char* xla_string(int64_t number) {
@@ -83,7 +97,7 @@ void xla_reset_calls() {
   auto& recorder = neuron::recorder();
   for (int64_t number = 0; number < recorder.num_operators(); number++)
     recorder.operator_at(number).calls = recorder.operator_at(number).reads = 0;
-  neuron::num_created = neuron::num_destroyed = 0;
+  neuron::num_before += neuron::num_created.exchange(0) - neuron::num_destroyed.exchange(0);
 }
 
 // Storages that were made and freed.
@@ -92,6 +106,11 @@ int64_t xla_num_created() {
 }
 int64_t xla_num_destroyed() {
   return neuron::num_destroyed;
+}
+
+// Storages that are there.
+int64_t xla_num_live() {
+  return neuron::num_before + neuron::num_created - neuron::num_destroyed;
 }
 
 // Number and estimated time of the operators since the last call.
