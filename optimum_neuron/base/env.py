@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -27,9 +26,6 @@ _WRAPPER_SWITCHES = ("--no_cache", "--retry_failed_compilation")
 
 LOG_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
 """Values of NEURON_RT_LOG_LEVEL, with the numbers of Python's logging."""
-
-AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
-"""Variable of torch's launcher: processes are clients of its store."""
 
 FOR_SCRIPTS = ("NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_PARALLEL_COMPILE")
 """Variables of `neuron_parallel_compile`, which training scripts read too, to shorten their run."""
@@ -111,14 +107,9 @@ def xla_debug_level(environ: Mapping[str, str] = os.environ) -> int:
     return 2 if switch("PT_XLA_DEBUG", environ, default=False) else 0
 
 
-def write_xla_debug(text: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Write what PT_XLA_DEBUG asks for, to PT_XLA_DEBUG_FILE or stderr."""
-    file = environ.get("PT_XLA_DEBUG_FILE")
-    if not file:
-        print(text, end="", file=sys.stderr, flush=True)
-        return
-    with open(file, "a", encoding="utf-8") as opened:
-        opened.write(text)
+def xla_debug_file(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the file that PT_XLA_DEBUG writes to; None for stderr."""
+    return environ.get("PT_XLA_DEBUG_FILE") or None
 
 
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
@@ -267,11 +258,6 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
 def master_address(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the address of a run's first machine; None where no launcher set it."""
     return environ.get("MASTER_ADDR") or None
-
-
-def has_agent_store(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the launcher, and not the first process, keeps what processes tell each other: torchrun does."""
-    return environ.get(AGENT_STORE) == "True"
 
 
 def num_spawned(environ: Mapping[str, str] = os.environ) -> int:

@@ -10,6 +10,7 @@ from . import (
     graphs as graphs,
     internals as internals,
     library as library,
+    links as links,
     loops as loops,
     metrics as metrics,
     mixed as mixed,

@@ -6,7 +6,7 @@ x = torch.ones(2, device="xla")
 
 from __future__ import annotations
 
-from . import graphs as graphs, library, links  # the graphs complete the device
+from . import graphs as graphs, library  # the graphs complete the device
 
 
 def is_enabled() -> bool:
@@ -30,4 +30,3 @@ def enable() -> None:
         ```
     """
     library.functions()
-    links.leave_at_exit()

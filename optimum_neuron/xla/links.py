@@ -234,7 +234,7 @@ def leave_at_exit() -> None:
 
 def leave() -> None:
     """Tell ranks that wait for this one that it has ended."""
-    has_store = _store.cache_info().currsize > 0 or (launched() and env.has_agent_store())
+    has_store = _store.cache_info().currsize > 0 or (launched() and dist.is_torchelastic_launched())
     if world_size() == 1 or not has_store:
         return
     with contextlib.suppress(RuntimeError):  # if the process of the store has ended before, nobody waits

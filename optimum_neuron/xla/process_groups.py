@@ -25,6 +25,7 @@ import torch.distributed as dist
 from ..device import distributed
 from ..errors import ConfigError
 from ..upstream.torch import GROUP_MESH, NEW_GROUP, create_process_group_wrapper
+from . import exchanges as exchanges  # its operators stand for torch's collectives in recorded graphs
 
 BACKEND = "xla"
 Mesh = list[list[int]]

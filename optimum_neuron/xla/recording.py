@@ -101,12 +101,10 @@ class _Builder:
 
     def exchange(self, operation: Operation) -> None:
         """Add a collective of torch's process groups, as one of torch_xla's over its tensors."""
-        from . import exchanges
-
         tensors = [self._tensor(one) for one in operands(operation.arguments)]
-        if tensors:
+        if tensors and hasattr(torch.ops.xla, "all_reduce_"):  # not where no group is of the backend xla
             reduces = "reduce" in operation.name
-            target = exchanges.ALL_REDUCE_IN_PLACE if reduces else exchanges.BROADCAST_IN_PLACE
+            target = overload_of("xla::all_reduce_" if reduces else "xla::broadcast_")
             node = self._graph.call_function(target, (tensors, *(("sum", 1.0) if reduces else (0,)), []))
             node.meta = {"val": ()}
 

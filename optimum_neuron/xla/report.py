@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -228,4 +229,9 @@ def _debug(kind: str, compiled: CompiledGraph, cause: str, place: str) -> None:
         f"  {place}",
         "=" * 80,
     ]
-    env.write_xla_debug("".join(f"{prefix}{line}\n" for line in lines))
+    text, file = "".join(f"{prefix}{line}\n" for line in lines), env.xla_debug_file()
+    if file is None:
+        print(text, end="", file=sys.stderr, flush=True)
+        return
+    with open(file, "a", encoding="utf-8") as opened:
+        opened.write(text)

@@ -63,7 +63,7 @@ def spawn(
     # This process keeps the store, because each of the others may end first.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
-    shared |= {"MASTER_PORT": str(store.port), env.AGENT_STORE: "True"}
+    shared |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "spawn"}
     started: list[Any] = []
     for rank in range(count):
         variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}

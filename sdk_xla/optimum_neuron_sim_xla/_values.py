@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optimum_neuron.base.vendor import refuse_beside
-from optimum_neuron.xla import enable, graphs, ordinals, selection
+from optimum_neuron.xla import enable, graphs, links, ordinals, selection
 
 __version__ = "2.9.0"
 """Release of torch_xla whose names these are: the last one that the Neuron SDK uses."""
@@ -42,3 +42,4 @@ def begin() -> None:
     """
     refuse_beside("torch-xla", "torch_xla")
     enable()
+    links.leave_at_exit()
