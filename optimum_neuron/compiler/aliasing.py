@@ -7,7 +7,9 @@ base_of(node)               # the tensor whose memory a view has
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..upstream.torch import schema_of
 
 if TYPE_CHECKING:
     from torch import fx
@@ -35,7 +37,7 @@ def written_tensors(body: fx.GraphModule) -> set[fx.Node]:
 
 def writes(node: fx.Node) -> bool:
     """Return whether a node calls an operator that writes to an argument."""
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node)
     return schema is not None and schema.is_mutable
 
 
@@ -50,7 +52,7 @@ def shares_memory(node: fx.Node) -> bool:
     """Return whether the result of a node lies in the memory of its first argument: a view, or written in place."""
     if node.target is operator.getitem:
         return shares_memory(node.args[0])
-    schema: Any = getattr(node.target, "_schema", None)
+    schema = schema_of(node)
     if schema is None or not schema.returns or schema.returns[0].alias_info is None:
         return False
     if schema.name not in _MAY_COPY:

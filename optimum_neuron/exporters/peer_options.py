@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ConfigError, ModelError
 from ..kinds import compile_options
 from ..options.configuration import NEFF_FILE, CompileConfig
-from ..options.peer_names import joined, report_without_effect
+from ..options.peer_attributes import joined, report_without_effect
 from ..sources.pipelines import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from ..weights import SCHEME_NAMES
 

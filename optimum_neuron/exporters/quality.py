@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import Choice
+from ..base.transformers_types import PreTrainedModel
 from ..weights import ZEROS, QuantizedSource, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Quality:
         return dataclasses.asdict(self)
 
 
-def measure_quality(folder: Path, recorder: Recorder, signature: Signature, reference: Any) -> Quality | None:
+def measure_quality(
+    folder: Path, recorder: Recorder, signature: Signature, reference: PreTrainedModel
+) -> Quality | None:
     """Compare a compiled decoder with the original on `TEXT`, as much of it as a prompt may have.
 
     Args:
@@ -91,7 +94,7 @@ def measure_quality(folder: Path, recorder: Recorder, signature: Signature, refe
 
 
 def with_quantized_weights(
-    reference: Any,
+    reference: PreTrainedModel,
     sources: Mapping[str, tuple[str, ...]],
     tensors: TensorSource,
     shards: Shards,

@@ -14,6 +14,8 @@ from typing import Any, get_args
 
 from ..base import env
 from ..base.core import Choice, TorchDtype
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..base.upstream_rules import without_foreign
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
 from ..compiler.rules import neuroncore_v1
@@ -160,7 +162,7 @@ def _default_dtype(source: ModelSource, auto_cast: str) -> str:
     return dtype if auto_cast == "none" and dtype in get_args(TorchDtype) else "float32"
 
 
-def structure_of(config: Any, task: str = "text-generation") -> dict[str, Any]:
+def structure_of(config: PreTrainedConfig, task: str = "text-generation") -> dict[str, Any]:
     """Return the part of a transformers configuration that can shape a graph."""
     endings = kind_of(task, config.model_type).ignored_endings()
     data = json.loads(config.to_json_string(use_diff=False))
@@ -176,7 +178,9 @@ def _structure(data: dict[str, Any], endings: tuple[str, ...]) -> dict[str, Any]
     }
 
 
-def structure_differences(config: Any, compiled: Any, task: str = "text-generation") -> list[str]:
+def structure_differences(
+    config: PreTrainedConfig, compiled: PreTrainedConfig, task: str = "text-generation"
+) -> list[str]:
     """Return the fields in which two transformers configurations need different graphs, as text."""
     left, right = structure_of(config, task), structure_of(compiled, task)
     return [
@@ -221,8 +225,8 @@ def entry_fields(
     text_config = source.config.get_text_config(decoder=True)
     sizes = {
         "model_type": source.config.model_type,
-        "num_hidden_layers": getattr(text_config, "num_hidden_layers", None),
-        "hidden_size": getattr(text_config, "hidden_size", None),
+        "num_hidden_layers": facts_of(text_config).num_hidden_layers,
+        "hidden_size": facts_of(text_config).hidden_size,
     }
     spelled = canonical_json(metadata, what="metadata of a NEFF")
     hashes = {"ir_hash": program.content_hash(), "metadata_hash": hashlib.sha256(spelled).hexdigest()}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import Choice
+from ..base.transformers_types import PreTrainedModel
 from ..base.wording import time_span
 from ..compiler.lower import probe_cpu
 from ..errors import ConfigError, ValidationError
@@ -176,7 +177,7 @@ def _compare(prepared: Prepared, atol: float | None, trust_remote_code: bool) ->
         raise
 
 
-def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: Any) -> Quality | None:
+def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: PreTrainedModel) -> Quality | None:
     """What quantization costs; None for other models."""
     if not {"quantization", "kv_cache"} & prepared.metadata.keys():
         return None

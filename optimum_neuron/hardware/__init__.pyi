@@ -6,7 +6,6 @@ from .core_pipeline import (
     require_pipeline_cores as require_pipeline_cores,
 )
 from .cores import CORES as CORES
-from .dtypes import KNOWN_DTYPES as KNOWN_DTYPES, canonical_dtype as canonical_dtype
 from .fitting import instance_for_cores as instance_for_cores
 from .instances import INSTANCES as INSTANCES
 from .resolve import (
@@ -27,8 +26,10 @@ from .specs import (
     Sourced as Sourced,
 )
 from .targets import (
+    KNOWN_DTYPES as KNOWN_DTYPES,
     TARGETS as TARGETS,
     Target as Target,
+    canonical_dtype as canonical_dtype,
     require_compilable as require_compilable,
     require_dtype as require_dtype,
     taking_e4m3fn as taking_e4m3fn,

@@ -14,8 +14,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 
-from ..errors import ConfigError, UnsupportedDtypeError
-from .dtypes import canonical_dtype
+from ..base.core import DTYPE_SIZE_BYTES
+from ..errors import ConfigError, UnsupportedDtypeError, invalid_choice
 from .instances import INSTANCES
 from .specs import ChipSpec, CoreSpec, InstanceSpec, checked_lnc
 from .timings import TIMINGS, CoreTiming
@@ -173,3 +173,49 @@ def require_dtype(target: Target, name: str) -> str:
     raise UnsupportedDtypeError(
         message, hint=hint, target=target.name, dtype=canonical, supported=list(supported), targets=targets
     )
+
+
+ALIASES: dict[str, str] = {
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "tf32": "tfloat32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "fp8_e4m3": "float8_e4m3",
+    "fp8_e5m2": "float8_e5m2",
+    "fp8_e3m4": "float8_e3m4",
+    "f8e4m3": "float8_e4m3",
+    "fp64": "float64",
+    "f64": "float64",
+    "double": "float64",
+    "char": "int8",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+}
+"""Other spellings."""
+
+HARDWARE_DTYPES = ("float8_e3m4", "float8_e4m3", "mxfp4", "mxfp8", "tfloat32")
+"""Names that `core.DTYPE_SIZE_BYTES` does not have, because no tensor of the host has that dtype."""
+
+KNOWN_DTYPES: tuple[str, ...] = tuple(sorted({*DTYPE_SIZE_BYTES, *HARDWARE_DTYPES}))
+"""Every dtype that can be asked about."""
+
+
+def canonical_dtype(name: str) -> str:
+    """Return the one spelling of a dtype.
+
+    Args:
+        name: torch's name with or without "torch.", a hardware name, or a short name such as "bf16".
+
+    Raises:
+        ConfigError: there is no such dtype.
+    """
+    key = name.strip().lower().removeprefix("torch.")
+    key = ALIASES.get(key, key)
+    if key not in KNOWN_DTYPES:
+        raise invalid_choice("dtype", name, [*KNOWN_DTYPES, *ALIASES])
+    return key

@@ -6,6 +6,12 @@ from .registry import (
     kind_of as kind_of,
     signature_of as signature_of,
 )
-from .results import flatten as flatten, unflatten as unflatten
 from .rounding import cache_dtype as cache_dtype, cached_logits as cached_logits, computing_in as computing_in
-from .scenario import Recorder as Recorder, Results as Results, Scenario as Scenario, is_reachable as is_reachable
+from .scenario import (
+    Recorder as Recorder,
+    Results as Results,
+    Scenario as Scenario,
+    flatten as flatten,
+    is_reachable as is_reachable,
+    unflatten as unflatten,
+)

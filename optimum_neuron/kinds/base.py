@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ..base.core import Choice
+from ..base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ..errors import ConfigError, ModelError
 from ..options.configuration import DEGREES, CompileConfig
-from ..options.peer_names import renamed, report_without_effect
+from ..options.peer_attributes import renamed, report_without_effect
 from ..sources import architectures_of, tasks_of
 from ..weights import Shards
 
@@ -142,7 +143,7 @@ class Kind(ABC, Generic[Config]):
             CaptureError, ModelError: it cannot be built, or its code is not static.
         """
 
-    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: PreTrainedConfig) -> Signature:
         """Return how a program is called."""
         from ..engine import Signature
 
@@ -150,17 +151,19 @@ class Kind(ABC, Generic[Config]):
             return Signature.from_dict(metadata["signature"])
         return self.rebuilt_signature(program, metadata, model_config)
 
-    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+    def rebuilt_signature(
+        self, program: Program, metadata: Mapping[str, Any], model_config: PreTrainedConfig
+    ) -> Signature:
         """Return how a program is called whose NEFF was written before there were signatures."""
         raise AssertionError(f"every {self.name} has a signature")
 
     @abstractmethod
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: Config
+        self, recorder: Recorder, reference: PreTrainedModel, metadata: Mapping[str, Any], config: Config
     ) -> Iterable[Scenario]:
         """Return the uses of a model that its validation compares with the reference model in float32."""
 
-    def prepare_reference(self, reference: Any, config: Config) -> Any:
+    def prepare_reference(self, reference: PreTrainedModel, config: Config) -> Any:
         """Return the reference model so that it returns everything that the compiled one does."""
         return reference
 

@@ -13,6 +13,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.transformers_types import PreTrainedConfig
 from ..options.configuration import CompileConfig, NeuronConfig
 from ..options.option import options_of
 from ..sources import find_task
@@ -83,6 +84,8 @@ def kind_of(task: str, model_type: str) -> Kind[Any]:
     return kind
 
 
-def signature_of(program: Program, metadata: Mapping[str, Any], *, task: str, model_config: Any) -> Signature:
+def signature_of(
+    program: Program, metadata: Mapping[str, Any], *, task: str, model_config: PreTrainedConfig
+) -> Signature:
     """Return how a compiled model is called."""
     return kind_of(task, model_config.model_type).signature(program, metadata, model_config)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..base.transformers_types import PreTrainedModel
 from ..models import as_cached, forgetting, persistent_buffers
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def computing_in(reference: Any, dtype: torch.dtype) -> Iterator[None]:
+def computing_in(reference: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     """Let a model compute in a narrow dtype; its own weights, statistics of norms among them, come back."""
     import torch
     from torch import nn
@@ -69,7 +70,7 @@ def cache_scales(weights: Mapping[str, torch.Tensor]) -> dict[int, list[torch.Te
 
 
 def cached_logits(
-    reference: Any,
+    reference: PreTrainedModel,
     ids_1T: torch.Tensor,
     dtype: torch.dtype,
     *,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..compiler import group_size_of
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..compiler import Graph, Program
     from ..runtime import LoadedProgram, State
+
 
 SEED = 0
 """Seed of the random inputs: a model is compared on the same ones each time."""
@@ -86,3 +89,25 @@ def is_reachable(program: Program, graph: Graph) -> bool:
     if graph.role == "extend":
         return max(program.by_size("decode"), default=0) > graph.inputs["input_ids"].shape[1]
     return num_slots != 1
+
+
+def flatten(output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors of a transformers result by name; an element of a tuple is "hidden_states.0". Results that are nested
+    are left out.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in output.items():
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif isinstance(value, (tuple, list)) and all(isinstance(part, torch.Tensor) for part in value):
+            tensors |= {f"{name}.{index}": part for index, part in enumerate(value)}
+    return tensors
+
+
+def unflatten(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Inverse of `flatten`."""
+    output: dict[str, Any] = {}
+    for path, tensor in tensors.items():
+        name, _, index = path.partition(".")
+        output[name] = (*output.get(name, ()), tensor) if index else tensor
+    return output

@@ -13,9 +13,11 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ..base.core import Choice
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError
 from ..exporters import neuron_config, translate
 from ..hardware import legal_core_counts, resolve_instance
@@ -23,9 +25,6 @@ from ..options.configuration import DEGREES, CompileConfig, NeuronConfig
 from ..runtime import num_usable
 from ..sources import load_source
 from .loading import NeuronModel
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ def _most_cores(instance_type: str | None, config: PreTrainedConfig) -> Choice[i
     """Return the most cores that the instance, the environment, and the attention heads of the model allow."""
     instance = resolve_instance(instance_type).value
     usable, legal = num_usable(instance, os.environ), legal_core_counts(instance)
-    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", usable)
+    num_heads = facts_of(config.get_text_config(decoder=True)).num_attention_heads or usable
     most = max((count for count in legal.counts if count <= min(usable, num_heads)), default=1)
     reason = f"default: all {usable} cores of {instance.name} that this process may use"
     if most < usable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from . import common
 from .common import Decoder, LayerKind
@@ -14,7 +15,7 @@ uncovered = common.uncovered
 
 def build(config: PreTrainedConfig) -> Decoder:
     attention_bias = getattr(config, "attention_bias", False)
-    kind = LayerKind(rotary=common.read_rotary(config), window=getattr(config, "sliding_window", None))
+    kind = LayerKind(rotary=common.read_rotary(config), window=facts_of(config).sliding_window)
     return common.read_decoder(
         config, kind, has_attention_bias=attention_bias, has_mlp_bias=getattr(config, "mlp_bias", False)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from .generic import FULL_WITHIN_WINDOW
 
@@ -57,13 +58,13 @@ class Reach:
 
 def reach_of(config: PreTrainedConfig) -> Reach | None:
     """Return what is limited in a model of a text configuration; None if its layers see every earlier token alike."""
-    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+    kinds = set(facts_of(config).layer_types or ["sliding_attention"])
     local = {"sliding_attention", "hybrid_sliding"} & kinds or config.model_type in FULL_WITHIN_WINDOW
-    window = getattr(config, "sliding_window", None) if local else None
+    window = facts_of(config).sliding_window if local else None
     windows = set(window) if isinstance(window, (list, tuple)) else {window}
     if "local" in getattr(config, "attention_layers", ()):  # GPT-Neo
         windows.add(config.window_size)
-    chunk = getattr(config, "attention_chunk_size", None) if "chunked_attention" in kinds else None
+    chunk = facts_of(config).attention_chunk_size if "chunked_attention" in kinds else None
     reach = Reach(
         windows=tuple(sorted(size for size in windows if size)),
         chunk=chunk or None,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.core import AttentionKernel, Choice, KVCacheDtype, Rejected
+from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, invalid_choice
 from ..weights import Shards
@@ -169,7 +170,7 @@ def choose_family(config: PreTrainedConfig, *, family: str | None = None) -> Cho
 def _gap(module: FamilyModule, config: PreTrainedConfig) -> str | None:
     """What a configuration of a family's model type needs and the family does not have."""
     known = getattr(module, "LAYER_TYPES", LAYER_TYPES)
-    others = sorted(set(getattr(config, "layer_types", None) or ()) - set(known))
+    others = sorted(set(facts_of(config).layer_types or ()) - set(known))
     return f"layer_types={', '.join(others)}" if others else module.uncovered(config)
 
 
@@ -258,7 +259,7 @@ def generic_decoder(
 
 
 def _cache_obstacle(module: GenericDecoder, dtype: KVCacheDtype) -> str | None:
-    kinds = getattr(module.text_config, "layer_types", None) or ()
+    kinds = facts_of(module.text_config).layer_types or ()
     if "indexed_attention" in kinds:
         return "the keys of its indexer are stored with the values"
     return "the generic path has no scales of a checkpoint" if dtype == "fp8-static" else None

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from ..base.model_facts import facts_of
 from ..errors import ConfigError, ModelError, invalid_choice
 from . import parallel_state
 from .activation_checkpoint import apply_activation_checkpointing
@@ -184,7 +185,7 @@ def initialize_parallel_model(
     else:
         model = model_fn(*args, **kwargs)
     if nxd_config["pad_model"]:
-        heads = getattr(getattr(model, "config", None), "num_attention_heads", None)
+        heads = facts_of(getattr(model, "config", None)).num_attention_heads
         if heads is None:
             message = f"{type(model).__name__} has no config.num_attention_heads to pad."
             raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,10 @@ from ..errors import KernelError, nearest
 
 with contextlib.suppress(ImportError):  # it tells NumPy about the dtypes that NumPy lacks, by their names
     import ml_dtypes as _  # noqa: F401
+
+
+Dtype: TypeAlias = str | torch.dtype | np.dtype[Any] | type
+"""How kernels name a dtype: as NKI, torch, and NumPy do."""
 
 
 class DtypeName(str):
@@ -104,7 +108,7 @@ PACKED = frozenset(name for name in FORMATS if name.endswith("_x4"))
 _ALIASES = {"bool_": "bool", "half": "float16", "float": "float32", "int": "int32"}
 
 
-def dtype_name(dtype: Any) -> DtypeName:
+def dtype_name(dtype: Dtype) -> DtypeName:
     """Return the name of a dtype, given as a name, a dtype of torch or NumPy, or a NumPy type."""
     if isinstance(dtype, str) and dtype in FORMATS:
         return FORMATS[dtype].name

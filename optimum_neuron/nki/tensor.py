@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .core import refuse
-from .dtypes import FORMATS, dtype_name
+from .dtypes import FORMATS, Dtype, dtype_name
 from .elements import Elements
 from .rearranging import rearranged
 
@@ -251,7 +251,7 @@ class NkiTensor(Elements):
         """
         return rearranged(self, src_pattern, dst_pattern, fixed_sizes or {})
 
-    def view(self, dtype: Any) -> NkiTensor:
+    def view(self, dtype: Dtype) -> NkiTensor:
         """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
         if self.is_indirect():
             message = f"Indices in memory choose elements of {self.name}, and its bytes are read as another dtype."
@@ -274,7 +274,7 @@ class NkiTensor(Elements):
         scalar_offset: Any = None,
         vector_offset: Any = None,
         indirect_dim: int = 0,
-        dtype: Any = None,
+        dtype: Dtype | None = None,
     ) -> NkiTensor:
         """Return a view by steps and counts, [[step, count], ...], of the whole tensor; it begins where this one does.
 

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, ModelError
 from ..options.option import SOURCE_OPTIONS, check_known, source_options
 from ..sources import Task, find_task, kinds_of_task
 from .names import ALIASES, TEXT_TO_TEXT, plain_name, task_of_pipeline
 
 if TYPE_CHECKING:
-    from transformers import Pipeline, PreTrainedTokenizerBase
+    from transformers import Pipeline
 
     from ..modeling import NeuronModel
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ..base.core import Choice
-from ..base.transformers_types import PreTrainedTokenizerBase
+from ..base.transformers_types import PreTrainedConfig, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Part:
     """Name of a call; unused for text."""
 
 
-def choose_template(tokenizer: PreTrainedTokenizerBase, config: Any) -> Choice[dict[str, Any] | None]:
+def choose_template(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> Choice[dict[str, Any] | None]:
     """Return the template by which answers of a model are parsed, or None, and why."""
     from transformers.cli.serving.utils import get_response_template
 

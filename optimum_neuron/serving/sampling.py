@@ -16,13 +16,14 @@ from transformers import (
     RepetitionPenaltyLogitsProcessor,
 )
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import RequestError
 from .generator import Generator, MakeProcessors, Prompt
 from .logits import AllowedTokens, CountPenalty, LogitBias
 from .protocol import Generation
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedTokenizerBase
+    from transformers import GenerationConfig
 
 
 def make_prompt(

@@ -9,12 +9,11 @@ request.py                                       what is asked: options, and the
 decoders.py graphs.py compiled.py                counts of the kinds of models, and their estimates
 configured.py captures.py programs.py            counted from a configuration; from graphs
 known.py                                         counts of a configuration, kept on disk for other processes
-result.py        intervals, quantities, price and machine put together
+result.py        the result: intervals, quantities, price and machine put together
 diffusion/                                       pipelines of several models
 continuous.py                                    continuous batching: the scheduler without a device
 speculation.py                                   candidates that are checked together
 queueing.py                                      waiting, where requests arrive at random
-quantity.py      the result
 entry.py ranking.py training.py training_layout.py `estimate`: request, counts, time; all instances ranked; training
 break_even.py    whether a port pays
 

@@ -64,7 +64,6 @@ from .pipelined import (
     divided as divided,
     run_time as run_time,
 )
-from .quantity import QUANTITIES as QUANTITIES, SERVED as SERVED, Estimate as Estimate
 from .ranking import Comparison as Comparison, compare as compare
 from .request import (
     KEYWORDS as KEYWORDS,
@@ -74,7 +73,10 @@ from .request import (
 from .result import (
     EXACT as EXACT,
     NEURONCORE_PIPELINE as NEURONCORE_PIPELINE,
+    QUANTITIES as QUANTITIES,
+    SERVED as SERVED,
     WIDE as WIDE,
+    Estimate as Estimate,
     band_of as band_of,
 )
 from .serving import (

@@ -18,8 +18,8 @@ from ..runtime import ServingCost
 from .continuous import ServedPool, served_pool, simulate_requests
 from .graph_choice import choose_graphs
 from .machine import Machine, choose_copies
-from .quantity import Estimate
 from .request import EstimateRequest
+from .result import Estimate
 from .serving import (
     Outcome,
     ServingPlan,

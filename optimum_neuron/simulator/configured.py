@@ -10,6 +10,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import AutoCast, Choice
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError
 from ..options.option import options_of
 from .captures import capture_model, capture_on_cores
@@ -23,8 +25,6 @@ from .request import DTYPES, EstimateRequest, require_no_options
 from .stacks import parse_sdk
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from ..kinds import Kind
     from ..sources import ModelSource
 
@@ -156,7 +156,7 @@ def _holds_a_decoder(config: PreTrainedConfig) -> bool:
     names = config.architectures or ()
     generates = any(name.endswith(("ForConditionalGeneration", "ForCausalLM")) for name in names)
     text = config.get_text_config(decoder=True)
-    return generates and text is not config and not getattr(config, "is_encoder_decoder", False)
+    return generates and text is not config and not facts_of(config).is_encoder_decoder
 
 
 def _counts_of_graphs(

@@ -18,9 +18,8 @@ from ..hardware import fitting_instances, legal_core_counts
 from .graph_choice import no_prefix_cache
 from .lengths import choose_lengths
 from .machine import Machine, choose_copies, choose_cores, does_not_fit
-from .quantity import Estimate
 from .request import DTYPES, EstimateRequest
-from .result import generation_notes
+from .result import Estimate, generation_notes
 from .serving import plan_serving, serving_estimate
 from .stacks import DEFAULT_SDK, Stack, choose_stack
 from .work import DecoderSizes, Layout, cache_bytes, parameter_bytes

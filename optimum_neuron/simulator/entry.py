@@ -29,9 +29,9 @@ from .graphs import RunCounts
 from .known import find_counts
 from .machine import Machine, choose_machine, require_one_instance
 from .programs import count_module, count_program
-from .quantity import Estimate
 from .queueing import under_load
 from .request import EstimateRequest, request_of
+from .result import Estimate
 from .speculation import Draft, choose_speculation, draft_of_parameters
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ def _with_draft(request: EstimateRequest, machine: Machine) -> EstimateRequest:
         draft = draft_of_parameters(request.draft_parameters, machine)
     elif request.draft_model is not None:
         draft = _draft_of(request.draft_model, request, machine)
+    if draft is None and request.acceptance_rate is None and request.num_speculative_tokens is None:
+        return request
     speculation = choose_speculation(request.acceptance_rate, request.num_speculative_tokens, draft)
     return dataclasses.replace(request, speculation=speculation)
 

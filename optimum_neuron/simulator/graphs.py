@@ -13,9 +13,8 @@ from ..base.wording import counted
 from ..hardware import require_pipeline_cores
 from .machine import Machine, choose_copies, require_fits
 from .pipelined import RunTime, divided, divided_memory, fit_note, run_time
-from .quantity import Estimate
 from .request import EstimateRequest
-from .result import NEURONCORE_PIPELINE, generation_notes, largest, make_estimate
+from .result import NEURONCORE_PIPELINE, Estimate, generation_notes, largest, make_estimate
 from .work import GraphWork
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")

@@ -140,11 +140,9 @@ def _types(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-T = TypeVar("T")
-
 FORMAT = 1
 """Version of the files."""
-_SOURCES = ("compiler", "exporters", "hardware", "kinds", "models", "simulator", "sources", "weights")
+_SOURCES = ("base", "compiler", "exporters", "hardware", "kinds", "models", "simulator", "sources", "weights")
 """Packages whose source decides counts."""
 _LIBRARIES = ("torch", "transformers")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .continuous import ServedPool, capacity_per_s, poisson_arrivals, serve_load
-from .quantity import SERVED, Estimate, Load, Quantity
+from .result import SERVED, Estimate, Load, Quantity
 
 NUM_REQUESTS = 50_000
 WARM_UP = 0.1

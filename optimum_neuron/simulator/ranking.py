@@ -15,8 +15,8 @@ from ..errors import ConfigError, DeviceMemoryError, invalid_choice
 from ..hardware import INSTANCES, TARGETS, legal_core_counts, resolve_instance
 from ..options.option import takes_options
 from .entry import estimate_request
-from .quantity import Estimate, Quantity
 from .request import EstimateRequest, request_of
+from .result import Estimate, Quantity
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,7 @@ from ..hardware import is_first_of_instance
 from .device_time import CoreConstants, CoreRates, DeviceTime, HostConstants, device_time
 from .lengths import Padding, steps_by_bucket
 from .machine import Machine
-from .quantity import Estimate
-from .result import largest, make_estimate
+from .result import Estimate, largest, make_estimate
 from .stacks import Stack, bucket
 from .work import DecoderSizes, GraphWork, Layout, decode_work, prefill_work
 

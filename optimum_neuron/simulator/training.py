@@ -17,8 +17,7 @@ from ..compiler import MICROCODE_BYTES
 from ..hardware import require_compilable
 from .device_time import Band
 from .machine import Machine, choose_machine, positive, require_one_instance
-from .quantity import Quantity
-from .result import WIDE
+from .result import WIDE, Quantity
 from .training_layout import TrainingLayout, TrainingRequest, choose_layout, training_memory
 from .work import RECOMPUTE, TrainedSizes, step_flops, trained_sizes
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..base.transformers_types import PreTrainedConfig
 from ..base.wording import first_line
 from ..errors import ConfigError, ModelError, WeightsError
 from .copying import copy_files
@@ -101,7 +102,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     return read_typed(path, LORA) if description.get("peft_type") == "LORA" else description
 
 
-def _base_class(description: dict[str, Any], config: Any) -> Any:
+def _base_class(description: dict[str, Any], config: PreTrainedConfig) -> Any:
     import transformers
 
     mapping = description.get("auto_mapping") or {}

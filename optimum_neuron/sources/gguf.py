@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base import env
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ModelError
 from ..files.atomic import can_write, private_folder
 from ..files.plain_json import parse_json
@@ -208,7 +210,7 @@ def _converted(model: Any, file: GgufFile) -> set[str]:
 
 def _placed(model: Any, architecture: str, table: Any) -> Iterator[tuple[str, tuple[str, int]]]:
     config = model.config
-    heads = {".attn_q.": config.num_attention_heads, ".attn_k.": getattr(config, "num_key_value_heads", None)}
+    heads = {".attn_q.": config.num_attention_heads, ".attn_k.": facts_of(config).num_key_value_heads}
     for name in model.state_dict():
         module, _, end = name.rpartition(".")
         stored = table.get_name(module) if end in ("weight", "bias") else None
@@ -220,7 +222,7 @@ def _placed(model: Any, architecture: str, table: Any) -> Iterator[tuple[str, tu
         yield name, (stored, int(own or 0))
 
 
-def _write_generation(work: Path, config: Any) -> None:
+def _write_generation(work: Path, config: PreTrainedConfig) -> None:
     from transformers import GenerationConfig
 
     tokens = {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.core import Choice
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ModelError
 from ..weights import GGUF_SCHEMES, RUN, Layout, Scheme, parse_schemes
 from .layouts import stored_layout, weight_groups
@@ -31,7 +32,7 @@ KEY = "quantization_config"
 """Field of a transformers configuration that says how its weights are quantized."""
 
 
-def quantization_of(config: Any) -> dict[str, Any] | None:
+def quantization_of(config: PreTrainedConfig) -> dict[str, Any] | None:
     """Return the quantization settings of a configuration; None where weights are plain.
 
     Args:
@@ -43,7 +44,7 @@ def quantization_of(config: Any) -> dict[str, Any] | None:
     return settings if weight_groups(settings) else None
 
 
-def settings_of(config: Any) -> dict[str, Any] | None:
+def settings_of(config: PreTrainedConfig) -> dict[str, Any] | None:
     """Return the quantization settings of a configuration, also where they are of keys and values only."""
     is_data = isinstance(config, Mapping)
     text = config.get("text_config") if is_data else config.get_text_config(decoder=True)
@@ -167,7 +168,7 @@ def layout_of(quantization: Mapping[str, Any]) -> Layout | None:
     return stored_layout(method_of(quantization), quantization).value
 
 
-def require_readable(config: Any, *, model: str) -> None:
+def require_readable(config: PreTrainedConfig, *, model: str) -> None:
     """Reject a checkpoint whose weights cannot be dequantized here.
 
     Args:
@@ -215,7 +216,7 @@ def _has_several_forms(quantization: Mapping[str, Any]) -> bool:
     return any(weights != dense[0] for weights in dense)
 
 
-def require_plain(config: Any, *, model: str) -> None:
+def require_plain(config: PreTrainedConfig, *, model: str) -> None:
     """Reject a model in memory whose weights are quantized."""
     quantization = quantization_of(config)
     if quantization is not None:
@@ -224,13 +225,13 @@ def require_plain(config: Any, *, model: str) -> None:
         raise ModelError(message, hint=hint, quantization=method_of(quantization))
 
 
-def dequantizing(config: Any) -> Any:
+def dequantizing(config: PreTrainedConfig) -> Any:
     """Return a copy of a transformers configuration that makes transformers dequantize the weights that it loads."""
     quantization = quantization_of(config)
     return with_quantization(config, quantization and quantization | {"dequantize": True})
 
 
-def with_quantization(config: Any, quantization: dict[str, Any] | None) -> Any:
+def with_quantization(config: PreTrainedConfig, quantization: dict[str, Any] | None) -> Any:
     """Return a copy of a transformers configuration with the given `quantization` settings, or with none."""
     config = copy.deepcopy(config)
     for owner in (config, config.get_text_config(decoder=True)):
@@ -250,7 +251,7 @@ _DEFAULTS: dict[str, Any] = {"num_bits": 8, "type": "int", "strategy": "tensor",
 """compressed-tensors' values of fields that a scheme leaves out."""
 
 
-def published_cache(config: Any, *, chosen: str | None = None) -> dict[str, str]:
+def published_cache(config: PreTrainedConfig, *, chosen: str | None = None) -> dict[str, str]:
     """Return the option `kv_cache_dtype` for the scheme of a checkpoint; nothing where it has none, or is overruled.
 
     Args:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.core import Choice
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..base.wording import first_line
 from ..errors import ModelError, nearest
 from ..files.plain_json import parse_json
@@ -175,7 +177,7 @@ def _missing_config(folder: Path) -> ModelError:
     return ModelError(f"The model folder {folder} {problem}.", hint=hint, model=str(folder), reason=reason)
 
 
-def infer_task(config: Any, task: str = "auto") -> Choice[str]:
+def infer_task(config: PreTrainedConfig, task: str = "auto") -> Choice[str]:
     """Choose the task from `config.architectures`, or check the requested one."""
     if task != "auto":
         name = require_known_task(task)
@@ -209,7 +211,7 @@ def _not_supported(subject: str, task: str | None, *, other_heads: Sequence[str]
     return ModelError(f"{subject} is not supported by the export.", hint=hint, **details)
 
 
-def served_task(config: Any) -> Choice[str] | None:
+def served_task(config: PreTrainedConfig) -> Choice[str] | None:
     """Return the task that `config.architectures` names, or None if it names no known one."""
     for architecture in config.architectures or ():
         if (served := task_of(architecture)) is not None:
@@ -220,13 +222,13 @@ def served_task(config: Any) -> Choice[str] | None:
 logger = logging.getLogger(__name__)
 
 
-def untie_own_head(config: Any, folder: Path) -> None:
+def untie_own_head(config: PreTrainedConfig, folder: Path) -> None:
     """Set `tie_word_embeddings` to False if the files have two different matrices, as transformers does."""
-    if not getattr(config, "tie_word_embeddings", False) or not any(folder.glob("*.safetensors")):
+    if not facts_of(config).tie_word_embeddings or not any(folder.glob("*.safetensors")):
         return
     checkpoint = Checkpoint.open(folder)
     shapes = collections.Counter(spec.shape for spec in checkpoint.specs.values() if len(spec.shape) > 1)
-    num_tokens = getattr(config.get_text_config(), "vocab_size", 0)
+    num_tokens = facts_of(config.get_text_config()).vocab_size or 0
     if not any(count > 1 and max(shape) >= num_tokens for shape, count in shapes.items()):
         return  # no two tensors can be a head and embeddings; only importing the model's file tells their names
     import torch

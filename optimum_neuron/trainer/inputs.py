@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base.labels import IGNORED
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError, raise_together
 
 if TYPE_CHECKING:
@@ -54,8 +56,8 @@ def _num_tokens(model: nn.Module) -> int | None:
     return getattr(embedding, "num_embeddings", None)
 
 
-def _num_positions(model: nn.Module, config: Any) -> int | None:
-    most = getattr(config, "max_position_embeddings", None)
+def _num_positions(model: nn.Module, config: PreTrainedConfig) -> int | None:
+    most = facts_of(config).max_position_embeddings
     if not isinstance(most, int) or most < 1:
         return None
     for name, module in model.named_modules():
@@ -65,7 +67,7 @@ def _num_positions(model: nn.Module, config: Any) -> int | None:
     return most
 
 
-def _num_labels(model: nn.Module, config: Any, text: Any) -> int | None:
+def _num_labels(model: nn.Module, config: PreTrainedConfig, text: PreTrainedConfig) -> int | None:
     from transformers.models.auto import modeling_auto as auto
 
     def is_for(*tasks: str) -> bool:
@@ -73,7 +75,7 @@ def _num_labels(model: nn.Module, config: Any, text: Any) -> int | None:
         return any(type(model).__name__ in names for names in classes)
 
     if is_for("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM"):
-        return getattr(text, "vocab_size", None)
+        return facts_of(text).vocab_size
     classifies = is_for("SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION", "IMAGE_CLASSIFICATION")
     single = getattr(config, "problem_type", None) in (None, "single_label_classification")
     return config.num_labels if classifies and single and config.num_labels > 1 else None

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback
 
+from ..base.transformers_types import TrainingArguments
 from .estimates import log_entries, step_options
 
 if TYPE_CHECKING:
-    from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
+    from transformers import Trainer, TrainerControl, TrainerState
 
 
 class Metrics:

@@ -13,12 +13,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.transformers_types import PreTrainedModel
 from ..distributed import TrainingNeuronConfig
 from ..errors import ConfigError
 from ..options.option import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PretrainedConfig
 
 logger = logging.getLogger(__name__)
 

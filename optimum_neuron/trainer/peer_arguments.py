@@ -13,7 +13,7 @@ from typing import Any
 from ..distributed import WITHOUT_EFFECT as LAYOUT
 from ..errors import ConfigError
 from ..options.option import ChecksKeywords
-from ..options.peer_names import report_without_effect
+from ..options.peer_attributes import report_without_effect
 
 WITHOUT_EFFECT = {
     **{name: LAYOUT[name] for name in ("async_save", "fuse_qkv", "kv_size_multiplier", "num_local_ranks_per_step")},

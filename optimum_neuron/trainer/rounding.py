@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback
 
+from ..base.transformers_types import TrainingArguments
 from ..distributed import narrow
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers import TrainerControl, TrainerState
 
 
 class StochasticRounding(TrainerCallback):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from ..base.model_facts import facts_of
 from ..errors import ConfigError
 
 LIMITS = ("max_position_embeddings", "n_positions")
@@ -48,9 +49,9 @@ def check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:
 def with_positions(config: PretrainedConfig, n_positions: int | Sequence[int]) -> PretrainedConfig:
     """Return the configuration with a limit of so many positions, where rotary embeddings have none of their own."""
     length = n_positions if isinstance(n_positions, int) else max(n_positions)
-    rope = getattr(config, "rope_parameters", None)
+    rope = facts_of(config).rope_parameters
     is_plain = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
-    if not is_plain or length <= getattr(config, "max_position_embeddings", length):
+    if not is_plain or length <= (facts_of(config).max_position_embeddings or length):
         return config
     changed = copy.deepcopy(config)
     changed.max_position_embeddings = length

@@ -5,9 +5,13 @@ from optimum_neuron.upstream.torch import FakeTensorMode
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .contract import Name, Patch, import_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
 
 _NESTED = "Arguments and results of operators are nested."
 
@@ -272,3 +276,8 @@ ROWS = (
 
 def __getattr__(name: str) -> Any:
     return import_name(__name__, NAMES, name)
+
+
+def schema_of(node: fx.Node) -> torch.FunctionSchema | None:
+    """Return the schema of the operator that a node calls; None for other nodes and functions."""
+    return getattr(node.target, "_schema", None)

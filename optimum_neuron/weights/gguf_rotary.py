@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ModelError
 from .gguf import GgufName, GgufSource
 from .gguf_file import GgufFile
@@ -43,12 +45,14 @@ def unsupported_setting(file: GgufFile, name: str, value: Any) -> ModelError:
     return ModelError(message, hint=GGUF_HINT, path=file.name, architecture=architecture, key=key, value=value)
 
 
-def read_rotary_settings(config: Any, settings: Mapping[str, Any], file: GgufFile, *, has_positions: bool) -> None:
+def read_rotary_settings(
+    config: PreTrainedConfig, settings: Mapping[str, Any], file: GgufFile, *, has_positions: bool
+) -> None:
     """Set `config.rope_parameters`."""
     _check_names(settings, file, has_positions=has_positions)
     if not has_positions:
         return
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = facts_of(config).head_dim or config.hidden_size // config.num_attention_heads
     rotated = settings.get("rope.dimension_count", width)
     own = {"rope_theta": float(settings.get("rope.freq_base", _THETA)), **_scaling(config, settings, file, rotated)}
     if rotated != width or "partial_rotary_factor" in (type(config)().rope_parameters or {}):
@@ -77,14 +81,14 @@ def _check_names(settings: Mapping[str, Any], file: GgufFile, *, has_positions: 
             raise unsupported_setting(file, "rope", name)
 
 
-def _check_width(config: Any, file: GgufFile, rotated: int, width: int) -> None:
+def _check_width(config: PreTrainedConfig, file: GgufFile, rotated: int, width: int) -> None:
     """Only some classes heed `partial_rotary_factor`."""
     heeds = "partial_rotary_factor" in (type(config)().rope_parameters or {})
     if rotated != width and not heeds:
         raise unsupported_setting(file, "rope.dimension_count", rotated)
 
 
-def _scaling(config: Any, settings: Mapping[str, Any], file: GgufFile, rotated: int) -> dict[str, Any]:
+def _scaling(config: PreTrainedConfig, settings: Mapping[str, Any], file: GgufFile, rotated: int) -> dict[str, Any]:
     kind = settings.get("rope.scaling.type", "linear")
     factor = float(settings.get("rope.scaling.factor", settings.get("rope.scale_linear", 0.0)) or 1.0)
     factor = 1.0 if kind in ("none", "longrope") else factor

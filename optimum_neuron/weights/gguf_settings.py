@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
+from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..base.typed_data import Range, require_types
 from ..errors import ModelError
 from .gguf_file import GgufFile
@@ -101,7 +103,7 @@ def require_settings(file: GgufFile) -> None:
     require_types(own_settings(file), _TYPES, file.name, hint=GGUF_HINT)
 
 
-def apply_gguf_settings(config: Any, file: GgufFile) -> None:
+def apply_gguf_settings(config: PreTrainedConfig, file: GgufFile) -> None:
     """Set the fields of a configuration that transformers made of a file."""
     architecture = str(file.settings["general.architecture"])
     settings = own_settings(file)
@@ -147,13 +149,13 @@ def require_all_read(file: GgufFile, read: Collection[str]) -> None:
         raise ModelError(message, hint=GGUF_HINT, path=file.name, architecture=architecture, tensors=unread)
 
 
-def _field_names(config: Any) -> set[str]:
+def _field_names(config: PreTrainedConfig) -> set[str]:
     """Names of the fields that a class of configurations has; an instance may hold others, which nothing reads."""
     plain = type(config)()
     return {*plain.to_dict(), *type(config).attribute_map}
 
 
-def _check_known(settings: Mapping[str, Any], config: Any, file: GgufFile) -> None:
+def _check_known(settings: Mapping[str, Any], config: PreTrainedConfig, file: GgufFile) -> None:
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
     by_transformers = {
@@ -176,9 +178,9 @@ def _check_known(settings: Mapping[str, Any], config: Any, file: GgufFile) -> No
             raise unsupported_setting(file, name, value)
 
 
-def _set_heads(config: Any, settings: Mapping[str, Any], has: Iterable[str], file: GgufFile) -> None:
+def _set_heads(config: PreTrainedConfig, settings: Mapping[str, Any], has: Iterable[str], file: GgufFile) -> None:
     """Check widths of heads, which default to an equal share of the width of the model."""
-    heads = getattr(config, "num_attention_heads", None)
+    heads = facts_of(config).num_attention_heads
     if heads is None or "attention.head_count" not in settings:
         return
     num_kv = settings.get("attention.head_count_kv", heads)
@@ -201,19 +203,19 @@ def _set_heads(config: Any, settings: Mapping[str, Any], has: Iterable[str], fil
 
 
 def _set_windows(
-    config: Any, settings: Mapping[str, Any], has: Collection[str], architecture: str, file: GgufFile
+    config: PreTrainedConfig, settings: Mapping[str, Any], has: Collection[str], architecture: str, file: GgufFile
 ) -> None:
     window = settings.get("attention.sliding_window") or _CAPPED_WINDOW.get(architecture)
     if "sliding_window" not in has or "use_sliding_window" in has:
         if window:
             raise unsupported_setting(file, "attention.sliding_window", window)
         return
-    if window is None and getattr(config, "layer_types", None):
+    if window is None and facts_of(config).layer_types:
         config.layer_types = ["full_attention"] * config.num_hidden_layers
     config.sliding_window = window
 
 
-def _set_falcon(config: Any, settings: Mapping[str, Any], file: GgufFile) -> None:
+def _set_falcon(config: PreTrainedConfig, settings: Mapping[str, Any], file: GgufFile) -> None:
     """Check that queries, keys, and values of Falcon are in the order of its smaller models."""
     num_kv = settings.get("attention.head_count_kv", config.num_attention_heads)
     if num_kv != 1:

@@ -28,7 +28,7 @@ from tests.tiny import SHAPES
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_ignored_keyword_is_reported(name, caplog):
-    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_names")
+    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_attributes")
     assert translate({name: True, "batch_size": 2}) == {"batch_size": 2}
     assert [record.args[0] for record in caplog.records] == [name]
 
@@ -159,7 +159,7 @@ def test_every_kind_accepts_every_keyword(kind, checkpoint, tmp_path):
 
 
 def test_beams_are_ignored_where_unused(caplog):
-    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_names")
+    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_attributes")
     assert kind_of("text-generation", "llama").plain({"num_beams": 4, "batch_size": 2}) == {"batch_size": 2}
     assert [record.args[0] for record in caplog.records] == ["num_beams"]
     assert kind_of("text2text-generation", "t5").plain({"num_beams": 4}) == {"num_beams": 4}
@@ -170,7 +170,7 @@ def test_beams_are_ignored_where_unused(caplog):
     [("text-generation", "llama"), ("text2text-generation", "t5"), ("automatic-speech-recognition", "whisper")],
 )
 def test_generative_models_accept_any_batch(task, model_type, caplog):
-    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_names")
+    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_attributes")
     assert kind_of(task, model_type).plain({"dynamic_batch_size": False}) == {}
     assert [record.args[0] for record in caplog.records] == ["dynamic_batch_size"]
     assert kind_of("fill-mask", "bert").plain({"dynamic_batch_size": True}) == {"dynamic_batch_size": True}

@@ -9,8 +9,8 @@ from transformers import AutoConfig
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import compare, estimate
-from optimum_neuron.simulator.quantity import Quantity
 from optimum_neuron.simulator.queueing import load_on, simulate_waits
+from optimum_neuron.simulator.result import Quantity
 from tests.raising import raises
 
 LLAMA = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)

@@ -20,7 +20,7 @@ def test_each_argument_is_translated_or_reported():
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_argument_without_effect_is_reported_once(name, caplog):
-    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_names")
+    caplog.set_level(logging.INFO, "optimum_neuron.options.peer_attributes")
     NeuronTrainingArguments(output_dir="out")
     assert not caplog.records
     arguments = NeuronTrainingArguments(output_dir="out", **{name: False})

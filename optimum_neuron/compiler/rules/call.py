@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.core import TensorSpec
 from ...errors import ConfigError
+from ...upstream.torch import schema_of
 from .location import module_path, source_line
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def values_of(node: Node) -> tuple[Any, Any]:
 def _arguments(node: Node) -> dict[str, Any]:
     from ...upstream.torch import tree_map
 
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node)
     if schema is None:
         return {}
     args, kwargs = values_of(node)
@@ -210,8 +211,8 @@ def _arguments(node: Node) -> dict[str, Any]:
 
 
 def _returns_tensor(node: Node) -> bool:
-    returns = getattr(getattr(node.target, "_schema", None), "returns", ())
-    return any("Tensor" in str(entry.type) for entry in returns)
+    schema = schema_of(node)
+    return schema is not None and any("Tensor" in str(entry.type) for entry in schema.returns)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base.core import Ruling
+from ...upstream.torch import schema_of
 from ..aliasing import base_of, writes
 from .base import OpCall, refuse
 
@@ -118,7 +119,7 @@ def judge(call: OpCall) -> Ruling | None:
 
 
 def _integers(call: OpCall) -> list[int]:
-    schema = getattr(call.node.target, "_schema", None)
+    schema = schema_of(call.node)
     if schema is None or not call.outputs:
         return []
     numbers: list[int] = []

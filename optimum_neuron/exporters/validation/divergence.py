@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...base.transformers_types import PreTrainedModel
 from .statistics import compare
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _LOST_DB = 20.0
 """A module that loses so much of the signal-to-noise ratio is named."""
 
 
-def first_diverging(scenario: Scenario, recorder: Recorder, reference: Any) -> str:
+def first_diverging(scenario: Scenario, recorder: Recorder, reference: PreTrainedModel) -> str:
     """Return, in words, which module of a failed scenario is the first to lose 20 dB or to give NaN."""
     if recorder.group_size > 1:
         return (
@@ -72,7 +73,7 @@ def _comparable(recorder: Recorder) -> list[tuple[str, Sequence[torch.Tensor]]]:
 
 
 @contextlib.contextmanager
-def _recorded(reference: Any) -> Iterator[dict[str, list[torch.Tensor]]]:
+def _recorded(reference: PreTrainedModel) -> Iterator[dict[str, list[torch.Tensor]]]:
     """The first result of every module of the reference model, by the module's name."""
     import torch
 

@@ -12,8 +12,9 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...base.transformers_types import PreTrainedModel
 from ...errors import ValidationError
 from ...kinds import Recorder, Results, Scenario, computing_in, is_reachable
 from .divergence import first_diverging
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def validate(
     scenarios: Iterable[Scenario],
     recorder: Recorder,
-    reference: Any,
+    reference: PreTrainedModel,
     *,
     tolerance: Callable[[float], float],
     dtype: torch.dtype | None = None,
@@ -77,7 +78,11 @@ def _allowed(errors: Sequence[OutputError], rounded: Sequence[OutputError]) -> l
 
 
 def _with_other_experts(
-    scenario: Scenario, actual: Results, reference: Any, dtype: torch.dtype, tolerance: Callable[[float], float]
+    scenario: Scenario,
+    actual: Results,
+    reference: PreTrainedModel,
+    dtype: torch.dtype,
+    tolerance: Callable[[float], float],
 ) -> list[OutputError] | None:
     """Differences from the reference model that makes nearly tied choices the other way; None if they do not pass."""
     from .ties import OtherChoices, other_choices, power_of_difference

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...base.transformers_types import PreTrainedModel
 from ...kinds import computing_in
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class _Choices(TorchFunctionMode):
 
 def other_choices(
     run: Callable[[], Results],
-    reference: Any,
+    reference: PreTrainedModel,
     dtype: torch.dtype,
     noise_of: Callable[[Results], float],
     is_enough: Callable[[OtherChoices], bool],

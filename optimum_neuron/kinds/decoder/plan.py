@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from torch import nn
 
 from ...base.core import TensorSpec
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...compiler import Program, Recapture, Role, find_stacks
 from ...engine import ADAPTER_INDEX, Signature
 from ...errors import ConfigError, ModelError
@@ -170,7 +172,7 @@ class DecoderKind(GeneratingKind[NeuronConfig]):
         config = source.config
         architectures = list(config.architectures or ())
         other = architectures and not any(name.endswith(TASKS[task].suffixes) for name in architectures)
-        encodes = getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", None) is False
+        encodes = facts_of(config).is_encoder_decoder or getattr(config, "is_decoder", None) is False
         if config.model_type not in architectures_of(task) and not hasattr(config, "auto_map"):
             return "transformers has no causal language model of this architecture"
         return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""
@@ -222,11 +224,13 @@ class DecoderKind(GeneratingKind[NeuronConfig]):
             prefixes=(f"{MODEL}.{MODEL}",) if family.choice.value == GENERIC else (MODEL,),
         )
 
-    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+    def rebuilt_signature(
+        self, program: Program, metadata: Mapping[str, Any], model_config: PreTrainedConfig
+    ) -> Signature:
         return decoder_signature(model_config, KEYS_AND_VALUES)
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronConfig
+        self, recorder: Recorder, reference: PreTrainedModel, metadata: Mapping[str, Any], config: NeuronConfig
     ) -> Iterable[Scenario]:
         return DecoderScenarios(recorder, self.signature(recorder.program, metadata, reference.config), reference)
 
@@ -244,14 +248,14 @@ def quantized(family: Family, config: NeuronConfig) -> Family:
     return quantize_decoder(family, scheme, config.modules_to_not_convert, head_scheme=head_scheme)
 
 
-def require_cores(model_config: Any, config: NeuronConfig) -> None:
+def require_cores(model_config: PreTrainedConfig, config: NeuronConfig) -> None:
     """Check that the decoder of a transformers configuration has heads for the cores, and layers for the stages."""
     text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
     require_equal_layers(text, ["num_attention_heads"], hint="Pass a checkpoint whose layers have as many heads each.")
-    num_heads = getattr(text, "num_attention_heads", group_size)
+    num_heads = facts_of(text).num_attention_heads or group_size
     require_group_size(group_size, num_heads=num_heads, model_type=model_config.model_type)
     num_stages = config.pipeline_parallel_size
-    num_layers = getattr(text, "num_hidden_layers", num_stages)
+    num_layers = facts_of(text).num_hidden_layers or num_stages
     if num_stages > num_layers:
         message = f"pipeline_parallel_size={num_stages} is more than the {num_layers} layers of this "
         message += f"{model_config.model_type} model."
@@ -275,7 +279,7 @@ LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")
 """Fields of transformers configurations that limit positions; MPT has the second, Whisper's decoder the third."""
 
 
-def num_positions(config: Any, sequence_length: int | None = None) -> int:
+def num_positions(config: PreTrainedConfig, sequence_length: int | None = None) -> int:
     """Return the number of positions of a decoder.
 
     Args:

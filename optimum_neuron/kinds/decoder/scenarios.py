@@ -12,10 +12,11 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from ...base.transformers_types import PreTrainedModel
 from ...base.wording import counted
 from ...engine import (
     PagedDecoder,
@@ -82,7 +83,7 @@ class Batch:
 class DecoderScenarios:
     """Scenarios of one program against the transformers model in float32."""
 
-    def __init__(self, recorder: Recorder, signature: Signature, reference: Any) -> None:
+    def __init__(self, recorder: Recorder, signature: Signature, reference: PreTrainedModel) -> None:
         self._program, self._recorder, self._signature = recorder.program, recorder, signature
         self._decoder = make_decoder(recorder, signature)  # type: ignore[arg-type]  # a program that notes its calls
         self._reference = reference

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig
 from ...engine import (
     ADAPTER_INDEX,
     SAMPLED,
@@ -29,7 +31,7 @@ KEYS_AND_VALUES = (key_value_state(1, 1, 1),)
 
 
 def decoder_signature(
-    model_config: Any,
+    model_config: PreTrainedConfig,
     layers: Iterable[LayerState],
     prompt_inputs: Iterable[Input] = (),
     *,
@@ -81,7 +83,7 @@ def decoder_signature(
 
 
 def _paged_signature(
-    model_config: Any,
+    model_config: PreTrainedConfig,
     layers: Sequence[LayerState],
     takes_adapters: bool,
     names: Iterable[str],
@@ -127,10 +129,10 @@ def _of_one_token(names: Iterable[str]) -> dict[str, tuple[OutputAxis, ...]]:
     return {name: (_BATCH, _TOKENS) if is_of_layer(name) else (_BATCH,) for name in names}
 
 
-def require_topk(model_config: Any, config: NeuronConfig) -> None:
+def require_topk(model_config: PreTrainedConfig, config: NeuronConfig) -> None:
     """Check that a vocabulary has as many tokens as a step shall return; the default is for every vocabulary."""
     number = config.max_topk or DEFAULT_MAX_TOPK
-    vocab_size = getattr(model_config.get_text_config(decoder=True), "vocab_size", number)
+    vocab_size = facts_of(model_config.get_text_config(decoder=True)).vocab_size or number
     if number > max(vocab_size, DEFAULT_MAX_TOPK):
         message = f"max_topk={number} is more than the {vocab_size} tokens of the vocabulary."
         hint = f"Pass max_topk={DEFAULT_MAX_TOPK}, or another number of at most {vocab_size}."

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from ...base.core import TensorSpec
+from ...base.transformers_types import PreTrainedModel
 from ...compiler import Captured, capture, fake_parameters, quiet
 from ...errors import CaptureError
 from ...models import forgetting
-from ..results import flatten
+from ..scenario import flatten
 from .patches import Patch
 
 MODEL = "model"
@@ -44,7 +45,7 @@ def call_options(model: nn.Module, *, attentions: bool, hidden_states: bool) -> 
     return options | ({"output_hidden_states": True} if hidden_states else {})
 
 
-def with_attentions(model: Any) -> Any:
+def with_attentions(model: PreTrainedModel) -> Any:
     """A copy that computes attention weights, which fused attention does not."""
     model = copy.deepcopy(model)
     model.set_attn_implementation("eager")

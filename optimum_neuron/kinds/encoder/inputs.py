@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...engine import Input
 from ...errors import ModelError
 from ...files.plain_json import read_object
@@ -22,7 +24,7 @@ DEFAULT_LENGTH, DEFAULT_SAMPLES, DEFAULT_FRAMES, DEFAULT_PIXELS, DEFAULT_CHANNEL
 _KNOWN = ("input_ids", "pixel_values", "input_values", "input_features")
 
 
-def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[Input, ...]:
+def model_inputs(model: PreTrainedModel, task: str, row: Architecture, dtype: str) -> tuple[Input, ...]:
     """Return the inputs of a model, in the order in which its graphs take them."""
     config = model.config
     taken = [name for name in forward_arguments(model) if name not in row.without]
@@ -48,27 +50,27 @@ def model_inputs(model: Any, task: str, row: Architecture, dtype: str) -> tuple[
     return tuple(inputs)
 
 
-def _text(taken: list[str], config: Any, axes: tuple[str, ...]) -> list[Input]:
-    padding = getattr(config, "pad_token_id", None)
+def _text(taken: list[str], config: PreTrainedConfig, axes: tuple[str, ...]) -> list[Input]:
+    padding = facts_of(config).pad_token_id
     padding = getattr(config, "pad_index", None) if padding is None else padding
-    vocabulary = getattr(config, "vocab_size", None) or getattr(config, "n_words", None)
+    vocabulary = facts_of(config).vocab_size or getattr(config, "n_words", None)
     inputs = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=vocabulary)]
     if "attention_mask" in taken:
         inputs.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
-    kinds = getattr(config, "type_vocab_size", 0) or 0
+    kinds = facts_of(config).type_vocab_size or 0
     if "token_type_ids" in taken and kinds > 0:
         inputs.append(Input(name="token_type_ids", dtype="int64", axes=axes, default=0, limit=kinds))
     return inputs
 
 
-def ignored_inputs(model: Any, row: Architecture) -> tuple[str, ...]:
+def ignored_inputs(model: PreTrainedModel, row: Architecture) -> tuple[str, ...]:
     """Inputs that the processor makes and the forward drops, as DeBERTa does token types of which it has none."""
     takes_kinds = "token_type_ids" in forward_arguments(model) and "token_type_ids" not in row.without
-    has_kinds = getattr(model.config.get_text_config(), "type_vocab_size", None) != 0
+    has_kinds = facts_of(model.config.get_text_config()).type_vocab_size != 0
     return row.ignored if has_kinds or not takes_kinds else (*row.ignored, "token_type_ids")
 
 
-def _audio(taken: list[str], config: Any, dtype: str) -> list[Input]:
+def _audio(taken: list[str], config: PreTrainedConfig, dtype: str) -> list[Input]:
     name = next((name for name in ("input_values", "input_features") if name in taken), None)
     if name is None:
         return []
@@ -81,7 +83,7 @@ def _audio(taken: list[str], config: Any, dtype: str) -> list[Input]:
     return inputs
 
 
-def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[str, int]:
+def default_sizes(inputs: tuple[Input, ...], config: PreTrainedConfig, folder: Path) -> dict[str, int]:
     """Return the axes of the inputs with their default sizes."""
     axes = dict.fromkeys(axis for tensor in inputs for axis in tensor.axes)
     height, width = _image_size(config, folder) if "height" in axes else (0, 0)
@@ -99,17 +101,17 @@ def default_sizes(inputs: tuple[Input, ...], config: Any, folder: Path) -> dict[
     return {axis: sizes[axis] for axis in axes}
 
 
-def _audio_field(config: Any, name: str, default: Any = None) -> Any:
+def _audio_field(config: PreTrainedConfig, name: str, default: Any = None) -> Any:
     """A field of a model, or of its encoder where that has a configuration of its own."""
     parts = (getattr(config, part, None) for part in ("encoder_config", "audio_config"))
     return next((getattr(part, name) for part in (config, *parts) if hasattr(part, name)), default)
 
 
-def largest_sizes(inputs: tuple[Input, ...], config: Any, row: Architecture) -> dict[str, int]:
+def largest_sizes(inputs: tuple[Input, ...], config: PreTrainedConfig, row: Architecture) -> dict[str, int]:
     """Return the limits of the model's position tables."""
     text = config.get_text_config() if any(tensor.name == "input_ids" for tensor in inputs) else config
     limits = {}
-    positions = getattr(text, "max_position_embeddings", None)
+    positions = facts_of(text).max_position_embeddings
     if positions and positions > 0 and any("sequence_length" in tensor.axes for tensor in inputs):
         limits["sequence_length"] = positions
         if row.positions_after_padding and getattr(text, "position_embedding_type", "absolute") == "absolute":
@@ -117,7 +119,7 @@ def largest_sizes(inputs: tuple[Input, ...], config: Any, row: Architecture) -> 
     return limits
 
 
-def _image_size(config: Any, folder: Path) -> tuple[int, int]:
+def _image_size(config: PreTrainedConfig, folder: Path) -> tuple[int, int]:
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", None)
     if size is None and (folder / "preprocessor_config.json").is_file():
@@ -131,7 +133,7 @@ def _image_size(config: Any, folder: Path) -> tuple[int, int]:
     return (int(size), int(size)) if size else (DEFAULT_PIXELS, DEFAULT_PIXELS)
 
 
-def frame_rule(config: Any) -> tuple[int, int]:
+def frame_rule(config: PreTrainedConfig) -> tuple[int, int]:
     """Samples that a frame of a speech model sees, and samples from one to the next.
 
     Valid convolutions without padding, one after the other, are one with this window and stride: see "A guide to

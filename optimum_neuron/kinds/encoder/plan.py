@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...base.core import TensorSpec
+from ...base.transformers_types import PreTrainedModel
 from ...compiler import Program, capture_error
 from ...engine import Input, OutputAxis, RoleSignature, Signature
 from ...errors import NeuronError
@@ -75,11 +76,11 @@ class EncoderKind(Kind[NeuronEncoderConfig]):
             | shard_facts(shards),
         )
 
-    def prepare_reference(self, reference: Any, config: NeuronEncoderConfig) -> Any:
+    def prepare_reference(self, reference: PreTrainedModel, config: NeuronEncoderConfig) -> Any:
         return with_attentions(reference) if config.output_attentions else reference
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronEncoderConfig
+        self, recorder: Recorder, reference: PreTrainedModel, metadata: Mapping[str, Any], config: NeuronEncoderConfig
     ) -> Iterable[Scenario]:
         signature = self.signature(recorder.program, metadata, reference.config)["forward"]
         return encoder_scenarios(recorder, signature, reference, config)

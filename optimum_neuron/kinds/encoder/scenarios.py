@@ -8,16 +8,17 @@ from typing import Any
 
 import torch
 
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedModel
 from ...engine import BATCH_AXES, Forward, RoleSignature
 from ...runtime import Copies
-from ..results import flatten
-from ..scenario import SEED, Recorder, Results, Scenario
+from ..scenario import SEED, Recorder, Results, Scenario, flatten
 from .configuration import NeuronEncoderConfig, Sizes
 from .entry import call_options
 
 
 def encoder_scenarios(
-    recorder: Recorder, signature: RoleSignature, reference: Any, config: NeuronEncoderConfig
+    recorder: Recorder, signature: RoleSignature, reference: PreTrainedModel, config: NeuronEncoderConfig
 ) -> Iterator[Scenario]:
     """Yield the scenarios of a program against the transformers model in float32."""
     forward = Forward(Copies([recorder]), "forward", signature)  # type: ignore[list-item]  # it notes its calls
@@ -64,14 +65,14 @@ def random_inputs(signature: RoleSignature, sizes: Sizes) -> dict[str, torch.Ten
     return inputs
 
 
-def _end_text(signature: RoleSignature, inputs: dict[str, torch.Tensor], reference: Any) -> None:
+def _end_text(signature: RoleSignature, inputs: dict[str, torch.Tensor], reference: PreTrainedModel) -> None:
     """End each sequence with its end token where the model reads the text there, as tokenizers do.
 
     CLIP reads it at the first end token, which may be padding, and an encoder-decoder at the last one, of which every
     row needs as many.
     """
     end: Any = getattr(reference.config.get_text_config(), "eos_token_id", None)
-    has_decoder = getattr(reference.config, "is_encoder_decoder", False) and end is not None
+    has_decoder = facts_of(reference.config).is_encoder_decoder and end is not None
     for spec in signature.inputs:
         if spec.name != "input_ids" or not (has_decoder or spec.padding == end):
             continue
@@ -81,7 +82,7 @@ def _end_text(signature: RoleSignature, inputs: dict[str, torch.Tensor], referen
         ids[..., -1] = end
 
 
-def _reference(reference: Any, inputs: Mapping[str, torch.Tensor], config: NeuronEncoderConfig) -> Results:
+def _reference(reference: PreTrainedModel, inputs: Mapping[str, torch.Tensor], config: NeuronEncoderConfig) -> Results:
     options = call_options(reference, attentions=config.output_attentions, hidden_states=config.output_hidden_states)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
     with torch.no_grad(), warnings.catch_warnings():

@@ -25,6 +25,7 @@ from torch import nn
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...base.transformers_types import PreTrainedModel
 from ...models.common import AttentionView
 from ...models.generic import SlotLayer
 from ...upstream.cache_argument import CACHE
@@ -177,7 +178,7 @@ def layer_options(results: tuple[str, ...]) -> dict[str, bool]:
     return {f"output_{name.removeprefix('decoder_').removeprefix('cross_')}": True for name in results}
 
 
-def _as_taken(mask: torch.Tensor, model: Any) -> torch.Tensor:
+def _as_taken(mask: torch.Tensor, model: PreTrainedModel) -> torch.Tensor:
     """A mask of booleans as the model's attention takes it: eager attention adds it to the scores."""
     if model.config._attn_implementation != "eager":
         return mask
@@ -190,7 +191,7 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     return next(parameter.dtype for parameter in model.parameters())
 
 
-def unfuse_cross_attention(model: Any) -> None:
+def unfuse_cross_attention(model: PreTrainedModel) -> None:
     """Let Whisper's cross-attention compute its weights by themselves, which fused attention does not return."""
     for layer in model.get_decoder().layers:
         attention = layer.encoder_attn
@@ -199,7 +200,7 @@ def unfuse_cross_attention(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def recorded_weights(model: Any, is_recorded: bool) -> Iterator[list[torch.Tensor]]:
+def recorded_weights(model: PreTrainedModel, is_recorded: bool) -> Iterator[list[torch.Tensor]]:
     """Weights [B, K, 1, S] of cross-attention of each layer, if they are wanted, once the model has run."""
     weights: list[torch.Tensor] = []
     with contextlib.ExitStack() as stack:
@@ -208,7 +209,7 @@ def recorded_weights(model: Any, is_recorded: bool) -> Iterator[list[torch.Tenso
         yield weights
 
 
-def known_positions(model: Any) -> AbstractContextManager[None]:
+def known_positions(model: PreTrainedModel) -> AbstractContextManager[None]:
     """M2M100 compares a position with the size of its table, which would read a tensor's value; lengths are checked
     before anything is compiled.
     """

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from ...base.core import Choice, TensorSpec
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedModel
 from ...compiler import Captured, Program, Recapture, Role, capture, capture_error
 from ...engine import Signature
 from ...models import persistent_buffers
@@ -69,11 +71,11 @@ class EncoderDecoderKind(Kind[PairConfig]):
         source = Source(**metadata["source"])
         return encoder_decoder_signature(source, model_config, encoded=encode.outputs, results=decode.outputs)
 
-    def prepare_reference(self, reference: Any, config: PairConfig) -> Any:
+    def prepare_reference(self, reference: PreTrainedModel, config: PairConfig) -> Any:
         return with_attentions(reference) if config.returns_attentions else reference
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: PairConfig
+        self, recorder: Recorder, reference: PreTrainedModel, metadata: Mapping[str, Any], config: PairConfig
     ) -> Iterable[Scenario]:
         signature = self.signature(recorder.program, metadata, reference.config)
         source = Source(**metadata["source"])
@@ -119,7 +121,7 @@ def build_model(source: ModelSource, config: EncoderDecoderConfig, *, trust_remo
     return model
 
 
-def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
+def state_specs(model: PreTrainedModel, read: Source, config: EncoderDecoderConfig) -> dict[str, TensorSpec]:
     """Caches of every decoder layer: `self_key` [B, K, H, T], `self_value` [B, K, T, H], both `cross` [B, K, S, H]."""
     rows, target, source = config.num_target_rows, config.num_target_slots, read.num_states(config.source_buckets[-1])
     specs: dict[str, TensorSpec] = {}
@@ -130,7 +132,7 @@ def state_specs(model: Any, read: Source, config: EncoderDecoderConfig) -> dict[
     return specs
 
 
-def _head_shapes(model: Any) -> list[tuple[int, int]]:
+def _head_shapes(model: PreTrainedModel) -> list[tuple[int, int]]:
     """Heads and head width of every decoder layer: what reaches the cache when one token is run on fakes."""
     with on_fakes(model):
         token = torch.zeros(1, 1, dtype=torch.int64)
@@ -142,7 +144,9 @@ def _head_shapes(model: Any) -> list[tuple[int, int]]:
     return [(layer.keys.shape[1], layer.keys.shape[3]) for layer in cache.self_attention_cache.layers]
 
 
-def _layer_names(model: Any, config: EncoderDecoderConfig, *, num_layers: int) -> tuple[list[str], list[str]]:
+def _layer_names(
+    model: PreTrainedModel, config: EncoderDecoderConfig, *, num_layers: int
+) -> tuple[list[str], list[str]]:
     """Names of the results of each layer, as "hidden_states.0", of graphs of sources and of targets."""
     counts = {"decoder_hidden_states": num_layers + 1}
     if config.source_results:
@@ -157,7 +161,7 @@ def _layer_names(model: Any, config: EncoderDecoderConfig, *, num_layers: int) -
     return of_source, of_target
 
 
-def hidden_width(model: Any) -> int:
+def hidden_width(model: PreTrainedModel) -> int:
     """Values of a hidden state of the encoder, which are those of an embedding of the decoder."""
     return int(model.get_input_embeddings().embedding_dim)
 
@@ -227,7 +231,7 @@ class Seq2SeqKind(EncoderDecoderKind[NeuronSeq2SeqConfig]):
     def resolve(
         self, source: ModelSource, config: NeuronSeq2SeqConfig, *, trust_remote_code: bool
     ) -> NeuronSeq2SeqConfig:
-        return config.resolve(num_positions=getattr(source.config, "max_position_embeddings", None))
+        return config.resolve(num_positions=facts_of(source.config).max_position_embeddings)
 
 
 KIND = Seq2SeqKind()

@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
+from ...base.transformers_types import PreTrainedModel
 from ...engine import EncoderDecoder, Sequences, Signature
-from ..results import unflatten
-from ..scenario import SEED, Recorder, Results, Scenario
+from ..scenario import SEED, Recorder, Results, Scenario, unflatten
 from .configuration import EncoderDecoderConfig
 from .entry import layer_options
 from .sources import Source
@@ -44,7 +43,7 @@ class EncoderDecoderScenarios:
         self,
         recorder: Recorder,
         signature: Signature,
-        reference: Any,
+        reference: PreTrainedModel,
         source: Source,
         config: EncoderDecoderConfig,
     ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig
 from ...engine import Input, OutputAxis, RoleSignature, Signature, StateSignature
 from .sources import Source
 
@@ -19,11 +20,11 @@ _TARGET_CACHE = {
 
 
 def encoder_decoder_signature(
-    source: Source, model_config: Any, *, encoded: Iterable[str], results: Iterable[str]
+    source: Source, model_config: PreTrainedConfig, *, encoded: Iterable[str], results: Iterable[str]
 ) -> Signature:
     """Return the signature of an encoder-decoder with the names of the encoder's and of the decoder's results."""
     limit = model_config.vocab_size if source.name == "input_ids" else None
-    padding = getattr(model_config, "pad_token_id", None) or 0 if source.name == "input_ids" else 0
+    padding = facts_of(model_config).pad_token_id or 0 if source.name == "input_ids" else 0
     axes = ("batch_size", source.axis) if source.num_channels is None else ("batch_size", "num_channels", source.axis)
     content = Input(name=source.name, dtype=source.dtype, axes=axes, padding=padding, limit=limit)
     mask = Input(name="attention_mask", dtype="int64", axes=("batch_size", source.axis), default=1)

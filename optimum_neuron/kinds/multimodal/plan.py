@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from ...base.core import TensorSpec
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...compiler import Captured, Graph, Program, Recapture, Role, capture
 from ...engine import Modality, RoleSignature, Signature
 from ...models import (
@@ -72,21 +74,21 @@ class FeatureKind(GeneratingKind[FeatureConfig]):
         self.architecture(source.config)  # before its sizes are read, which others do not have
 
     @abstractmethod
-    def architecture(self, model_config: Any) -> Any:
+    def architecture(self, model_config: PreTrainedConfig) -> Any:
         """Return what is known of the architecture."""
 
     @abstractmethod
-    def num_features(self, model_config: Any, config: FeatureConfig) -> int:
+    def num_features(self, model_config: PreTrainedConfig, config: FeatureConfig) -> int:
         """Return the tokens that stand for the largest image or audio."""
 
     @abstractmethod
     def encoder_inputs(
-        self, model_config: Any, config: FeatureConfig
+        self, model_config: PreTrainedConfig, config: FeatureConfig
     ) -> Iterable[tuple[dict[str, int], dict[str, TensorSpec]]]:
         """Return the sizes that distinguish each encoder graph, and its inputs."""
 
     @abstractmethod
-    def encoder_signature(self, model_config: Any, dtype: str) -> RoleSignature:
+    def encoder_signature(self, model_config: PreTrainedConfig, dtype: str) -> RoleSignature:
         """Return how the encoder graphs are called."""
 
     @abstractmethod
@@ -131,7 +133,7 @@ class FeatureKind(GeneratingKind[FeatureConfig]):
         )
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: FeatureConfig
+        self, recorder: Recorder, reference: PreTrainedModel, metadata: Mapping[str, Any], config: FeatureConfig
     ) -> Iterable[Scenario]:
         return self.scenarios_class(
             recorder,
@@ -158,7 +160,7 @@ class FeatureKind(GeneratingKind[FeatureConfig]):
         return [program.graphs[name] for name in program.by_size(self.role).values()]
 
     def feature_signature(
-        self, model_config: Any, dtype: str, states: Iterable[LayerState], **options: Any
+        self, model_config: PreTrainedConfig, dtype: str, states: Iterable[LayerState], **options: Any
     ) -> Signature:
         """Return the signature of a decoder with an encoder; options are those of `decoder_signature`."""
         row = self.architecture(model_config)
@@ -167,7 +169,9 @@ class FeatureKind(GeneratingKind[FeatureConfig]):
         encode: dict[Role, RoleSignature] = {self.role: self.encoder_signature(model_config, dtype)}
         return dataclasses.replace(signature, roles=encode | signature.roles)
 
-    def _prompt_inputs(self, model_config: Any, config: FeatureConfig, num_tokens: int) -> dict[str, TensorSpec]:
+    def _prompt_inputs(
+        self, model_config: PreTrainedConfig, config: FeatureConfig, num_tokens: int
+    ) -> dict[str, TensorSpec]:
         """What a prompt of so many tokens takes for its features; it cannot have more of them than tokens."""
         row = self.architecture(model_config)
         most = getattr(config, f"max_num_{self.modality}s") * self.num_features(model_config, config)
@@ -182,7 +186,9 @@ class FeatureKind(GeneratingKind[FeatureConfig]):
             inputs["position_offset"] = TensorSpec(shape=(config.batch_size, 1), dtype="int64")
         return inputs
 
-    def _encoder_captures(self, encoder: GenericDecoder, model_config: Any, config: FeatureConfig) -> list[Recapture]:
+    def _encoder_captures(
+        self, encoder: GenericDecoder, model_config: PreTrainedConfig, config: FeatureConfig
+    ) -> list[Recapture]:
         row, captures = self.architecture(model_config), list[Recapture]()
         for sizes, inputs in self.encoder_inputs(model_config, config):
             options = {
@@ -201,7 +207,7 @@ def _capture(entry: nn.Module, options: Mapping[str, Any], is_uniform: bool, sho
     return capture(entry, shorten=shorten and is_uniform, **options)
 
 
-def _build_encoder(row: FeatureArchitecture, model_config: Any, config: NeuronConfig) -> GenericDecoder:
+def _build_encoder(row: FeatureArchitecture, model_config: PreTrainedConfig, config: NeuronConfig) -> GenericDecoder:
     """The model without weights, with its encoder only; wrapped as where it is the decoder too."""
     wrapper = build(model_config, auto_class=TASKS[config.task].auto_class)
     _remove(wrapper.model, (row.text, row.head))
@@ -210,11 +216,11 @@ def _build_encoder(row: FeatureArchitecture, model_config: Any, config: NeuronCo
     return wrapper
 
 
-def _build_decoder(row: FeatureArchitecture, model_config: Any, config: NeuronConfig) -> Family:
+def _build_decoder(row: FeatureArchitecture, model_config: PreTrainedConfig, config: NeuronConfig) -> Family:
     """The decoder of a family where one covers it, else the model's own code without its encoder."""
     text = copy.deepcopy(model_config.get_text_config(decoder=True))
     # Whether the head is the embedding is said of the whole model: its head is beside the decoder.
-    text.tie_word_embeddings = getattr(model_config, "tie_word_embeddings", False)
+    text.tie_word_embeddings = bool(facts_of(model_config).tie_word_embeddings)
     if row.blocks is not None:
         # The text models alone would see every token in both directions; here prompts name their blocks.
         text.use_bidirectional_attention = False

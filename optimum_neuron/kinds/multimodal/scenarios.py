@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from ...base.transformers_types import PreTrainedModel
 from ...engine import Forward, Modality, PromptFeatures, Signature, feature_index, plan_packing
 from ...runtime import Copies
 from ..decoder import DecoderScenarios
@@ -31,7 +32,7 @@ class FeatureScenarios(DecoderScenarios):
         self,
         recorder: Recorder,
         signature: Signature,
-        reference: Any,
+        reference: PreTrainedModel,
         *,
         architecture: Any,
         num_features: int,

@@ -31,12 +31,16 @@ from .delta_net import DeltaConfig as DeltaConfig, GatedDeltaNet as GatedDeltaNe
 from .delta_rule import gated_delta_rule as gated_delta_rule
 from .empty import without_weights as without_weights
 from .experts import Experts as Experts, Mixture as Mixture, MixtureConfig as MixtureConfig, run_experts as run_experts
-from .feed_forward import GatedMLP as GatedMLP
 from .kept import forgetting as forgetting
 from .latent import LatentAttention as LatentAttention, LatentConfig as LatentConfig
-from .linear import TransposedLinear as TransposedLinear, make_linear as make_linear
+from .layers import (
+    GatedMLP as GatedMLP,
+    TokenModule as TokenModule,
+    TransposedLinear as TransposedLinear,
+    make_linear as make_linear,
+    make_norm as make_norm,
+)
 from .masks import visible_slots as visible_slots
-from .norms import make_norm as make_norm
 from .prompt import Prompt as Prompt, axis_positions as axis_positions
 from .quantized import QuantizedEmbedding as QuantizedEmbedding, QuantizedLinear as QuantizedLinear
 from .reading import (
@@ -71,4 +75,3 @@ from .states import (
     ring_choice as ring_choice,
     seen_within as seen_within,
 )
-from .tokens import TokenModule as TokenModule

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 from .blocks import Blocks
 from .cache_dtypes import SCALE_NAMES, chip_scales, to_read, to_store
 from .config import DecoderConfig, LayerKind
-from .linear import capped, make_linear
-from .norms import make_norm
+from .layers import capped, make_linear, make_norm
 from .rotary import Angles, rotate
 from .states import LayerState, key_value_state
 

@@ -18,7 +18,7 @@ from .attention import AttentionView
 from .config import Norm
 from .convolution import CausalConvolution, real_tokens
 from .delta_rule import gated_delta_rule
-from .norms import RMSNorm
+from .layers import RMSNorm
 from .state_rows import keep_state, state_of_rows
 from .states import LayerState, recurrent_state
 

@@ -23,9 +23,8 @@ from torch.nn import functional as F
 
 from ...compiler import PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
 from .config import DecoderConfig
-from .feed_forward import GatedMLP
+from .layers import GatedMLP, TokenModule
 from .quantized import expert_parts
-from .tokens import TokenModule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

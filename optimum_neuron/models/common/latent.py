@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from .attention import AttentionView
 from .config import Norm
-from .norms import RMSNorm
+from .layers import RMSNorm
 from .rotary import rotate
 from .states import LayerState, key_value_state
 

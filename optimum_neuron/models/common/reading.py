@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from .config import DecoderConfig, LayerKind, Norm, Rotary
 
@@ -83,7 +84,7 @@ def read_sizes(config: PreTrainedConfig) -> dict[str, Any]:
     return {
         "hidden_size": config.hidden_size,
         "num_heads": config.num_attention_heads,
-        "num_kv_heads": getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        "num_kv_heads": facts_of(config).num_key_value_heads or config.num_attention_heads,
         "head_dim": read_head_dim(config),
         "intermediate_size": getattr(config, "intermediate_size", 0),
         "vocab_size": config.vocab_size,
@@ -127,14 +128,14 @@ def read_decoder(
 
 def read_windows(config: PreTrainedConfig) -> list[int | None]:
     """The window of each layer, by `layer_types` where the configuration has them."""
-    types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
-    window = getattr(config, "sliding_window", None)
+    types = facts_of(config).layer_types or ["sliding_attention"] * config.num_hidden_layers
+    window = facts_of(config).sliding_window
     return [window if layer_type == "sliding_attention" else None for layer_type in types]
 
 
 def read_head_dim(config: PreTrainedConfig) -> int:
     """Width of a head, which a configuration may leave out."""
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return facts_of(config).head_dim or config.hidden_size // config.num_attention_heads
 
 
 def read_rotary(
@@ -181,7 +182,7 @@ def rotary_gap(config: PreTrainedConfig) -> str | None:
 
 def activation_gap(name: str, activation: str) -> str | None:
     """Say that the shared blocks do not implement an activation, which a configuration has in field `name`, or None."""
-    from .feed_forward import ACTIVATIONS
+    from .layers import ACTIVATIONS
 
     return None if activation in ACTIVATIONS else f"{name}={activation}"
 

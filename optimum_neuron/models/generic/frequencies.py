@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import CaptureError
 
@@ -45,7 +46,7 @@ def fix_frequencies(model: nn.Module, text_config: PreTrainedConfig, num_tokens:
 
 def length_limits(text_config: PreTrainedConfig) -> dict[str, int]:
     """Return the rotary scalings of a configuration that follow the length, with the length where that begins."""
-    rotary = getattr(text_config, "rope_parameters", None) or {}
+    rotary = facts_of(text_config).rope_parameters or {}
     # One setting, or one for each type of layer.
     settings = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
     limits = {}

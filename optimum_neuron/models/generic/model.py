@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ...base.core import Choice, Rejected
+from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import CaptureError
 from ...upstream.cache_argument import CACHE, cache_keyword
@@ -149,11 +150,11 @@ class GenericDecoder(nn.Module):
         Layers without attention get none: padding is behind all that they look at, and the cache keeps it out of
         their states.
         """
-        kinds = set(getattr(self.text_config, "layer_types", None) or ())
+        kinds = set(facts_of(self.text_config).layer_types or ())
         if kinds and kinds <= WITHOUT_ATTENTION:
             return None
         full = self._as_mask(cache.seen(positions_BT, num_keys))
-        window = getattr(self.text_config, "sliding_window", None)
+        window = facts_of(self.text_config).sliding_window
         sliding = self._as_mask(cache.seen(positions_BT, num_keys, window)) if window else full
         if self.text_config.model_type in FULL_WITHIN_WINDOW:
             full = sliding
@@ -193,7 +194,7 @@ def _refuse_model_type(config: PreTrainedConfig) -> None:
 
 
 def _refuse_layer_types(config: PreTrainedConfig) -> None:
-    types = sorted(set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ()) - set(LAYER_TYPES))
+    types = sorted(set(facts_of(config.get_text_config(decoder=True)).layer_types or ()) - set(LAYER_TYPES))
     if types:
         hint = f"Compile a model with {', '.join(LAYER_TYPES)} only."
         message = f"This {config.model_type} model has layer_types that are not supported: {', '.join(types)}."

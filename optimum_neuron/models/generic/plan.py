@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import ModelError
 from ...weights import Shards
@@ -33,7 +34,7 @@ _HEADS = {"q_proj": "heads", "k_proj": "heads", "v_proj": "heads", "o_proj": "fr
 def split_generic(decoder: GenericDecoder, group_size: int) -> Shards:
     """Divide a transformers decoder among cores; it gets the shapes of one core."""
     config = decoder.text_config
-    if kinds := sorted(WITH_OTHER_STATES & set(getattr(config, "layer_types", None) or ())):
+    if kinds := sorted(WITH_OTHER_STATES & set(facts_of(config).layer_types or ())):
         message = f"Layers of {config.model_type} cannot be divided among cores: {', '.join(kinds)}."
         hint = "Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers on several cores."
         raise ModelError(message, hint=hint, model_type=config.model_type, layer_types=kinds)
@@ -56,13 +57,13 @@ def split_transformers(
         message += "(base_model_tp_plan)."
         hint = "Pass tensor_parallel_size=1; pipeline_parallel_size puts the layers of a decoder on several cores."
         raise ModelError(message, hint=hint, model_type=config.model_type)
-    num_heads = getattr(config, "num_attention_heads", group_size)
+    num_heads = facts_of(config).num_attention_heads or group_size
     require_group_size(group_size, num_heads=num_heads, model_type=config.model_type)
     return split_module(
         module,
         plan | (_ends(module, model) if ends else {}),
         num_heads=num_heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
+        num_kv_heads=facts_of(config).num_key_value_heads or num_heads,
         group_size=group_size,
     )
 

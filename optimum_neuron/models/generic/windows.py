@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...base.core import Choice
+from ...base.model_facts import facts_of
 from ..common import LayerState, ring_choice, seen_within
 from .adapt import local_layers
 from .model import FULL_WITHIN_WINDOW, GenericDecoder
@@ -38,12 +39,12 @@ def ring_states(
 def layer_windows(decoder: GenericDecoder, num_layers: int) -> list[int | None]:
     """Return how many tokens each layer sees; None for all."""
     config = decoder.text_config
-    window = getattr(config, "sliding_window", None)
+    window = facts_of(config).sliding_window
     windows = {
         **dict.fromkeys(("sliding_attention", "hybrid_sliding"), window),
-        "chunked_attention": getattr(config, "attention_chunk_size", None),
+        "chunked_attention": facts_of(config).attention_chunk_size,
         "full_attention": window if config.model_type in FULL_WITHIN_WINDOW else None,
     }
-    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * num_layers
+    kinds = facts_of(config).layer_types or ["sliding_attention"] * num_layers
     local = {module.attention.layer_id: window for module, window in local_layers(decoder.model)}
     return [local.get(layer, windows.get(kinds[layer])) for layer in range(num_layers)]

@@ -14,7 +14,7 @@ import torch
 from .. import instructions as ins
 from ..arguments import as_torch
 from ..core import Core, current, kernel_line, refuse
-from ..dtypes import FORMATS, dtype_name
+from ..dtypes import FORMATS, Dtype, dtype_name
 from ..memory import Address, Buffer, Storage
 from ..tensor import NkiTensor
 
@@ -22,7 +22,7 @@ _NAMES = itertools.count()
 
 
 def ndarray(
-    shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "", address: Any = None
+    shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "", address: Any = None
 ) -> NkiTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named.
 
@@ -114,7 +114,7 @@ def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str)
         refuse(message, hint="Use a smaller tile.", rule="capacity", needed=needed, capacity=room)
 
 
-def _filled(value: float, shape: Sequence[int], dtype: Any, buffer: Buffer, name: str) -> NkiTensor:
+def _filled(value: float, shape: Sequence[int], dtype: Dtype, buffer: Buffer, name: str) -> NkiTensor:
     result = ndarray(shape, dtype, buffer, name)
     fill(result, value)
     return result
@@ -128,29 +128,29 @@ def fill(tensor: NkiTensor, value: float) -> None:
         ins.memset(tensor, value)
 
 
-def zeros(shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
+def zeros(shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
     """Make a tensor of zeros."""
     return _filled(0, shape, dtype, buffer, name)
 
 
-def ones(shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
+def ones(shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
     """Make a tensor of ones."""
     return _filled(1, shape, dtype, buffer, name)
 
 
 def full(
-    shape: Sequence[int], fill_value: float, dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = ""
+    shape: Sequence[int], fill_value: float, dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = ""
 ) -> NkiTensor:
     """Make a tensor of one number."""
     return _filled(fill_value, shape, dtype, buffer, name)
 
 
-def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+def zeros_like(x: NkiTensor, dtype: Dtype | None = None, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
     """Make zeros of the shape and dtype of another tensor."""
     return _filled(0, x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
 
 
-def empty_like(x: NkiTensor, dtype: Any = None, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
+def empty_like(x: NkiTensor, dtype: Dtype | None = None, buffer: Buffer | None = None, name: str = "") -> NkiTensor:
     """Make a tensor of the shape and dtype of another one, which nothing wrote."""
     return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
 
@@ -165,7 +165,7 @@ def shared_constant(constant: Any) -> NkiTensor:
     return result
 
 
-def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
+def shared_identity_matrix(n: int, dtype: Dtype = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
     """Make an identity matrix in SBUF, or write it to dst."""
     result = ndarray((n, n), dtype) if dst is None else dst
     result.write_constant(torch.eye(n))

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import instructions as ins
 from ..core import refuse
+from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import DynamicSlice, NkiTensor
@@ -15,7 +16,7 @@ from .creation import ndarray
 from .elementwise import apply, broadcast_shape, expanded, promoted
 
 
-def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+def load(src: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
     """Copy from HBM to a new tile in SBUF, whose partitions are dimension 0."""
     source = src.reshape((src.size, 1)) if src.ndim < 2 else src
     result = ndarray(source.shape, src.dtype if dtype is None else dtype)
@@ -32,7 +33,7 @@ def store(dst: NkiTensor, value: Any) -> None:
     ins.dma_copy(dst, tile)
 
 
-def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+def load_transpose2d(src: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
     """Copy a matrix from HBM to SBUF, transposed: 128 rows at a time."""
     rows, columns = src.shape
     result = ndarray((columns, rows), src.dtype if dtype is None else dtype)
@@ -44,7 +45,7 @@ def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     return result
 
 
-def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+def transpose(x: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
     """Exchange partitions and elements of a tile."""
     result = ndarray((x.elements_per_partition, x.num_partitions), x.dtype, Buffer.psum)
     ins.nc_transpose(result, x, ins.Engine.tensor)
@@ -53,7 +54,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     return copy
 
 
-def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+def copy(x: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
     """Copy a tile to SBUF."""
     result = ndarray(x.shape, x.dtype if dtype is None else dtype)
     ins.tensor_copy(result, x)
@@ -68,7 +69,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     return result
 
 
-def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTensor:
+def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Dtype | None = None) -> NkiTensor:
     """Repeat dimensions of size 1; without a copy, if the dtype stays."""
     result = expanded(x, tuple(shape))
     return result if dtype is None else copy(result, dtype)
@@ -79,7 +80,7 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
     return x.expand_dim(axis if axis >= 0 else axis + x.ndim + 1)
 
 
-def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+def where(condition: NkiTensor, x: Any, y: Any, dtype: Dtype | None = None) -> NkiTensor:
     """Take x where the condition is not 0, and y elsewhere."""
     tiles = [value for value in (condition, x, y) if isinstance(value, NkiTensor)]
     shape = broadcast_shape("where", *tiles)
@@ -104,7 +105,7 @@ def ds(start: Any, size: int) -> DynamicSlice:
     return DynamicSlice(start, size)
 
 
-def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
+def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Dtype, keepdims: bool) -> NkiTensor:
     axes = tuple(sorted(dim % x.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
     if 0 in axes:
         message = f"A reduction of a tile of shape {x.shape} over {axes}, of which 0 are the partitions."
@@ -120,47 +121,53 @@ def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> Nk
     return result
 
 
-def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+def sum(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Add the last dimensions; a tile on the chip keeps one element for each partition."""
     return _reduced("add", x, axis, dtype, keepdims)
 
 
-def prod(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def prod(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
     """Multiply the last dimensions."""
     return _reduced("multiply", x, axis, dtype, keepdims)
 
 
-def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+def max(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Return the maximum of the last dimensions."""
     return _reduced("maximum", x, axis, dtype, keepdims)
 
 
-def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+def min(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Return the minimum of the last dimensions."""
     return _reduced("minimum", x, axis, dtype, keepdims)
 
 
-def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def mean(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
     """Return the mean of the last dimensions."""
     total = _reduced("add", x, axis, "float32", keepdims)
     count = x.size // total.size
     return apply(OPERATORS["multiply"], total, 1.0 / count, dtype=x.dtype if dtype is None else dtype)
 
 
-def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def var(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
     """Return the variance of the last dimensions."""
     centered = apply(OPERATORS["subtract"], x, mean(x, axis, "float32", keepdims=True), dtype="float32")
     return mean(apply(OPERATORS["square"], centered), axis, x.dtype if dtype is None else dtype, keepdims)
 
 
-def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:  # noqa: A001
+def all(x: NkiTensor, axis: Any, dtype: Dtype | None = None) -> NkiTensor:  # noqa: A001
     """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
     holds = apply(OPERATORS["not_equal"], x, 0, dtype="float32")
     return _reduced("minimum", holds, axis, x.dtype if dtype is None else dtype, False)
 
 
 def rms_norm(
-    x: NkiTensor, w: NkiTensor, axis: Any, n: int, epsilon: float = 1e-6, dtype: Any = None, compute_dtype: Any = None
+    x: NkiTensor,
+    w: NkiTensor,
+    axis: Any,
+    n: int,
+    epsilon: float = 1e-6,
+    dtype: Dtype | None = None,
+    compute_dtype: Any = None,
 ) -> NkiTensor:
     """Return `x / sqrt(sum(x * x) / n + epsilon) * w`; the sum is over the last dimensions.
 
@@ -175,7 +182,7 @@ def rms_norm(
     return apply(OPERATORS["multiply"], normal, w, dtype=x.dtype if dtype is None else dtype)
 
 
-def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
+def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Dtype | None = None) -> NkiTensor:
     """Take the elements of each partition that its indices name, counted over all dimensions after `axis`.
 
     Raises:
@@ -189,7 +196,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
     return result if dtype is None else copy(result, dtype)
 
 
-def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
+def softmax(x: NkiTensor, axis: Any = -1, dtype: Dtype | None = None) -> NkiTensor:
     """Return the softmax over the last dimensions."""
     highest = _reduced("maximum", x, axis, "float32", True)
     powers = ndarray(x.shape, "float32")

@@ -10,7 +10,7 @@ import torch
 
 from .. import dtypes, instructions as ins
 from ..core import refuse
-from ..dtypes import dtype_name
+from ..dtypes import Dtype, dtype_name
 from ..memory import Buffer
 from ..operators import Operator
 from ..tensor import NkiTensor
@@ -51,7 +51,7 @@ def _require_tile(operator: Operator, value: Any) -> NkiTensor:
     return value
 
 
-def _unary(operator: Operator, x: NkiTensor, dtype: Any) -> NkiTensor:
+def _unary(operator: Operator, x: NkiTensor, dtype: Dtype) -> NkiTensor:
     result = ndarray(x.shape, x.dtype if dtype is None else dtype)
     if operator.is_activation:
         ins.activation(result, operator, x)
@@ -66,7 +66,7 @@ def promoted(*values: Any) -> str:
     return functools.reduce(dtypes.promoted, names)
 
 
-def _binary(operator: Operator, x: Any, y: Any, dtype: Any) -> NkiTensor:
+def _binary(operator: Operator, x: Any, y: Any, dtype: Dtype) -> NkiTensor:
     if not isinstance(x, NkiTensor) and not isinstance(y, NkiTensor):
         _require_tile(operator, x)
     default = "uint8" if operator.name in _COMPARISONS else promoted(x, y)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import instructions as ins
+from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
@@ -13,7 +14,7 @@ from .creation import ndarray
 from .data import copy
 
 
-def rand(shape: Sequence[int], dtype: Any, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
+def rand(shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
     """Make a tensor of uniform numbers from 0 to 1, of 24 random bits each."""
     result = ndarray(shape, dtype, buffer, name)
     bits = ndarray(shape, "uint32")
@@ -31,7 +32,7 @@ def random_seed(seed: NkiTensor) -> None:
     ins.set_rng_seed(seed)
 
 
-def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
+def dropout(x: NkiTensor, rate: Any, dtype: Dtype | None = None) -> NkiTensor:
     """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
     result = ndarray(x.shape, x.dtype)
     ins.dropout(result, x, rate)

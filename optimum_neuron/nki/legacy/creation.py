@@ -9,7 +9,7 @@ import torch
 
 from ...errors import ConfigError
 from ..core import current
-from ..dtypes import dtype_name
+from ..dtypes import Dtype, dtype_name
 from ..language import fill
 from ..memory import Buffer
 from .blocks import Allocation, BlockedTensor, blocked, blocks_of
@@ -28,7 +28,7 @@ def refuse_unknown(function: str, options: dict[str, Any], known: Any = ()) -> N
 
 
 def ndarray(
-    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named."""
     refuse_unknown("ndarray", kwargs, _HINTS)
@@ -54,7 +54,7 @@ def _allocation(buffer: Any) -> Allocation:
 
 
 def full(
-    shape: Sequence[int], fill_value: float, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], fill_value: float, dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of one number."""
     refuse_unknown("full", kwargs, _HINTS)
@@ -65,34 +65,34 @@ def full(
 
 
 def zeros(
-    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of zeros."""
     return full(shape, 0, dtype, buffer=buffer, name=name, **kwargs)
 
 
 def ones(
-    shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of ones."""
     return full(shape, 1, dtype, buffer=buffer, name=name, **kwargs)
 
 
 def zeros_like(
-    a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **kwargs: Any
+    a: Any, dtype: Dtype | None = None, *, buffer: Any = None, name: str = "", **kwargs: Any
 ) -> OlderTensor | BlockedTensor:
     """Make zeros of the shape and dtype of another tensor."""
     return full(a.shape, 0, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
 
 
 def empty_like(
-    a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **kwargs: Any
+    a: Any, dtype: Dtype | None = None, *, buffer: Any = None, name: str = "", **kwargs: Any
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of the shape and dtype of another one, which nothing wrote."""
     return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
 
 
-def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def shared_constant(constant: Any, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Make a tensor in HBM with the values of an array."""
     refuse_unknown("shared_constant", kwargs)
     values = torch.as_tensor(constant)
@@ -101,19 +101,19 @@ def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> OlderTen
     return result
 
 
-def shared_identity_matrix(n: int, dtype: Any = "uint8", **kwargs: Any) -> OlderTensor:
+def shared_identity_matrix(n: int, dtype: Dtype = "uint8", **kwargs: Any) -> OlderTensor:
     """Make an identity matrix in HBM."""
     refuse_unknown("shared_identity_matrix", kwargs)
     return older(nl.shared_identity_matrix(n, dtype, nl.ndarray((n, n), dtype, Buffer.hbm)))
 
 
-def rand(shape: Sequence[int], dtype: Any = "float32", **kwargs: Any) -> OlderTensor:
+def rand(shape: Sequence[int], dtype: Dtype = "float32", **kwargs: Any) -> OlderTensor:
     """Make a tile of uniform numbers from 0 to 1."""
     refuse_unknown("rand", kwargs)
     return older(nl.rand(tuple(int(size) for size in shape), dtype))
 
 
-def static_cast(input_data: Any, dtype: Any) -> Any:
+def static_cast(input_data: Any, dtype: Dtype) -> Any:
     """Return an array of NumPy or of torch in a dtype of the core; in a kernel, a copy of a tile."""
     if hasattr(input_data, "storage") and hasattr(input_data, "buffer"):
         return older(nl.copy(input_data, dtype))
@@ -135,7 +135,7 @@ class _Limits:
 fp32, bfp16 = _Limits(torch.float32), _Limits(torch.bfloat16)
 
 
-def finfo(dtype: Any) -> Any:
+def finfo(dtype: Dtype) -> Any:
     """Return limits of a floating-point dtype."""
     return torch.finfo(getattr(torch, dtype_name(dtype)))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core import current, refuse
+from ..dtypes import Dtype
 from ..exchange import exchange
 from ..indirect import IndirectTensor
 from ..instructions import reduced
@@ -31,7 +32,7 @@ from .tiles import (
 )
 
 
-def load(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def load(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Copy from HBM to a new tile in SBUF; elements that the mask leaves out are undefined."""
     refuse_unknown("load", kwargs)
     _require(src, "load", "src", is_hbm=True)
@@ -75,7 +76,7 @@ def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
         refuse(message, hint=hint, rule="buffer", instruction=function, operand=name)
 
 
-def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Copy a matrix from HBM to SBUF, transposed."""
     refuse_unknown("load_transpose2d", kwargs)
     if mask is None:
@@ -83,13 +84,13 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs:
     return older(nl.transpose(load(src, mask=mask, dtype=dtype)))
 
 
-def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def transpose(x: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
     """Exchange partitions and elements of a tile."""
     refuse_unknown("transpose", kwargs)
     return older(nl.transpose(resolved(x, mask), dtype))
 
 
-def copy(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def copy(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Copy a tile to SBUF."""
     refuse_unknown("copy", kwargs)
     result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
@@ -106,7 +107,9 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwa
     return nc_matmul(x if transpose_x else transpose(x), y, mask=mask)
 
 
-def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def where(
+    condition: Any, x: Any, y: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any
+) -> OlderTensor:
     """Take x where the condition is not 0, and y elsewhere."""
     refuse_unknown("where", kwargs)
     result = older(nl.where(resolved(condition), resolved(x), resolved(y), dtype))
@@ -127,13 +130,15 @@ def expand_dims(data: Any, axis: Any) -> OlderTensor:
     return older(result)
 
 
-def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def gather_flattened(
+    data: Any, indices: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+) -> OlderTensor:
     """Take the elements of each partition that its indices name, counted over all of its dimensions."""
     refuse_unknown("gather_flattened", kwargs)
     return older(nl.gather_flattened(resolved(data, mask), resolved(indices), 0, dtype))
 
 
-def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
     """Replace elements by 0 with a probability; the others are not scaled."""
     refuse_unknown("dropout", kwargs)
     region = Region.of(mask, x.shape)
@@ -158,7 +163,9 @@ def device_print(prefix: str, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
     print(prefix, tile.read() if isinstance(tile, NkiTensor) else tile)
 
 
-def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> LoopSum:
+def loop_reduce(
+    x: Any, op: Any, loop_indices: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any
+) -> LoopSum:
     """Combine a tile with the tensor that it is assigned to, as in `total[...] = nl.loop_reduce(x, np.add, [k])`."""
     refuse_unknown("loop_reduce", kwargs)
     return LoopSum(x, as_operator(op), Region.of(mask, x.shape))
@@ -190,7 +197,7 @@ def all_reduce(
     op: Any,
     program_axes: Any,
     *,
-    dtype: Any = None,
+    dtype: Dtype | None = None,
     mask: Any = None,
     parallel_reduce: bool = True,
     asynchronous: bool = False,

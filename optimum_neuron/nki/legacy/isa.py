@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import instructions as ins
 from ..core import current
+from ..dtypes import Dtype
 from ..memory import Buffer
 from ..tensor import NkiTensor
 from .adapters import ADAPTED
@@ -93,7 +94,7 @@ def ins_copy(tile: NkiTensor) -> NkiTensor:
 
 
 def nc_transpose(
-    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+    data: Any, *, mask: Any = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Transpose a tile: to PSUM on the tensor engine, to SBUF on the vector engine."""
     refuse_unknown("nc_transpose", kwargs)
@@ -106,7 +107,7 @@ def tensor_reduce(
     axis: Any,
     *,
     mask: Any = None,
-    dtype: Any = None,
+    dtype: Dtype | None = None,
     negate: bool = False,
     keepdims: bool = False,
     **kwargs: Any,
@@ -127,7 +128,9 @@ def tensor_reduce(
     )
 
 
-def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def tensor_partition_reduce(
+    op: Any, data: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+) -> OlderTensor:
     """Reduce the partitions of a tile to one."""
     refuse_unknown("tensor_partition_reduce", kwargs)
     one, tile = operator(op), resolved(data, mask)

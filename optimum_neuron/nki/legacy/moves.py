@@ -9,6 +9,7 @@ import torch
 
 from .. import instructions as ins
 from ..core import refuse
+from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..tensor import NkiTensor
@@ -35,7 +36,7 @@ FP32_MIN = float(np.finfo(np.float32).min)
 tensor_copy = ADAPTED["tensor_copy"]
 
 
-def transposed(data: Any, mask: Any, dtype: Any, engine: ins.Engine) -> OlderTensor:
+def transposed(data: Any, mask: Any, dtype: Dtype, engine: ins.Engine) -> OlderTensor:
     """Transpose what a mask leaves of a tile."""
     tile = resolved(data, mask)
     tile = nl.copy(tile) if tile.buffer is Buffer.psum and engine is not ins.Engine.vector else tile
@@ -51,7 +52,7 @@ def transposed(data: Any, mask: Any, dtype: Any, engine: ins.Engine) -> OlderTen
 
 
 def tensor_copy_dynamic_src(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+    src: Any, *, mask: Any = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Copy the part of a tile that indices in memory name."""
     refuse_unknown("tensor_copy_dynamic_src", kwargs)
@@ -59,7 +60,7 @@ def tensor_copy_dynamic_src(
 
 
 def tensor_copy_dynamic_dst(
-    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **kwargs: Any
+    *, dst: Any, src: Any, mask: Any = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> None:
     """Copy a tile to the part of another one that indices in memory name."""
     refuse_unknown("tensor_copy_dynamic_dst", kwargs)
@@ -76,7 +77,7 @@ def tensor_copy_predicated(
     predicate: Any,
     reverse_pred: bool = False,
     mask: Any = None,
-    dtype: Any = None,
+    dtype: Dtype | None = None,
     **kwargs: Any,
 ) -> None:
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
@@ -108,7 +109,7 @@ def tensor_scalar_cumulative(
 
 
 def memset(
-    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engines.unknown, **kwargs: Any
+    shape: Any, value: Any, dtype: Dtype, *, mask: Any = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Make a tile of one number."""
     refuse_unknown("memset", kwargs)
@@ -117,7 +118,7 @@ def memset(
     return new_tile(sizes, dtype, mask, lambda dst: ins.memset(dst, number, machine(engine)))
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def iota(expr: Any, dtype: Dtype, *, mask: Any = None, **kwargs: Any) -> OlderTensor:
     """Make a tile of the values of an expression of index tiles."""
     refuse_unknown("iota", kwargs)
     values = expr.dense() if isinstance(expr, IndexTile) else np.atleast_2d(np.asarray(expr))
@@ -133,7 +134,7 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **kwargs: Any) -> OlderTens
 
 
 def affine_select(
-    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Any = None, dtype: Any = None, **kwargs: Any
+    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
 ) -> OlderTensor:
     """Take elements where a comparison of index tiles holds, and a number elsewhere.
 
@@ -165,7 +166,7 @@ def select_reduce(
     reduce_op: Any = np.amax,
     reverse_pred: bool = False,
     mask: Any = None,
-    dtype: Any = None,
+    dtype: Dtype | None = None,
     **kwargs: Any,
 ) -> None:
     """Take elements of a tile where a predicate holds and another value elsewhere, and reduce them."""
@@ -206,7 +207,9 @@ def dma_copy(
     ins.dma_compute(target, [target, source], OPERATORS["add"])
 
 
-def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **kwargs: Any) -> OlderTensor:
+def dma_transpose(
+    src: Any, *, axes: Any = None, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+) -> OlderTensor:
     """Transpose a tile of HBM or SBUF while copying it to SBUF."""
     refuse_unknown("dma_transpose", kwargs, {"dge_mode"})
     tile = resolved(src, mask)
@@ -228,7 +231,7 @@ def local_gather(
 
 
 def nc_stream_shuffle(
-    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
+    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any
 ) -> None:
     """Copy partitions of each quadrant in another order to a tile."""
     refuse_unknown("nc_stream_shuffle", kwargs)

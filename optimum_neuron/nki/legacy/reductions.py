@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import refuse
+from ..dtypes import Dtype
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
 from .creation import refuse_unknown
@@ -15,7 +16,7 @@ _FILLED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 """Reductions whose neutral element takes the place of what a mask leaves out."""
 
 
-def reduce(name: str, x: Any, axis: Any, dtype: Any, mask: Any, keepdims: bool) -> OlderTensor:
+def reduce(name: str, x: Any, axis: Any, dtype: Dtype, mask: Any, keepdims: bool) -> OlderTensor:
     """Compute a reduction of `nki.language` of what a mask leaves of a tile."""
     region = Region.of(mask, x.shape)
     tile = filled(resolved(x), region, name) if region.chosen is not None else resolved(x, mask)
@@ -44,7 +45,7 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
 
 def _reduction(name: str) -> Any:
     def function(
-        x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **kwargs: Any
+        x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Any = None, keepdims: bool = False, **kwargs: Any
     ) -> OlderTensor:
         refuse_unknown(name, kwargs)
         return reduce(name, x, axis, dtype, mask, keepdims)
@@ -54,20 +55,20 @@ def _reduction(name: str) -> Any:
     return function
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def var(x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
     """Return the variance over the last dimensions, of what a mask leaves."""
     refuse_unknown("var", kwargs)
     return reduce("var", x, axis, dtype, mask, False)
 
 
-def all_(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def all_(x: Any, axis: Any, *, dtype: Dtype = bool, mask: Any = None, **kwargs: Any) -> OlderTensor:
     """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
     refuse_unknown("all", kwargs)
     return reduce("all", x, axis, "uint8" if dtype is bool else dtype, mask, False)
 
 
 def softmax(
-    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **kwargs: Any
+    x: Any, axis: Any, *, dtype: Dtype | None = None, compute_dtype: Any = None, mask: Any = None, **kwargs: Any
 ) -> OlderTensor:
     """Return the softmax over the last dimensions, of what a mask leaves."""
     refuse_unknown("softmax", kwargs)
@@ -86,7 +87,7 @@ def rms_norm(
     n: int,
     epsilon: float = 1e-6,
     *,
-    dtype: Any = None,
+    dtype: Dtype | None = None,
     compute_dtype: Any = None,
     mask: Any = None,
     **kwargs: Any,

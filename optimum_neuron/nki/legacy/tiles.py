@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import instructions as ins, language
 from ..core import current, refuse, refuse_value
-from ..dtypes import FORMATS, dtype_name
+from ..dtypes import FORMATS, Dtype, dtype_name
 from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
@@ -101,7 +101,7 @@ class OlderTensor(Arithmetic, NkiTensor):
         """Bytes of an element."""
         return self.storage.format.size_bytes
 
-    def astype(self, dtype: Any) -> OlderTensor:
+    def astype(self, dtype: Dtype) -> OlderTensor:
         """Return a copy in another dtype."""
         return older(nl.copy(self, dtype))
 
@@ -250,7 +250,7 @@ def _used(tile: NkiTensor) -> NkiTensor:
     return tile
 
 
-def fresh(shape: Any, dtype: Any, buffer: Buffer = Buffer.sbuf) -> OlderTensor:
+def fresh(shape: Any, dtype: Dtype, buffer: Buffer = Buffer.sbuf) -> OlderTensor:
     """Return a new tile whose elements are undefined where a mask leaves them out, which is no error."""
     sizes = tuple(int(size) for size in shape)
     tensor = older(nl.ndarray(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer=buffer))
@@ -338,7 +338,7 @@ def add_to(dst: NkiTensor, value: Any) -> None:
     ins.tensor_tensor(dst, dst, other, OPERATORS["add"])
 
 
-def compute(operator: Operator, *operands: Any, dtype: Any = None, mask: Any = None) -> OlderTensor:
+def compute(operator: Operator, *operands: Any, dtype: Dtype | None = None, mask: Any = None) -> OlderTensor:
     """Compute an operator of tiles and numbers to a new tile; elements that a mask leaves out are undefined."""
     if dtype is None and _yields_floats(operator, operands):
         dtype = "float32"

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.core import Choice
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig
 from ...errors import RequestError
 from ...exporters import is_export, read_folder
 from ...sources import find_folder, find_task, infer_task
@@ -43,7 +45,7 @@ _LENGTHS, _LONGEST = (32, 128), 512
 """Compiled lengths of texts, and the most tokens, which a model may have less of."""
 
 
-def _load_generator(served: Served, config: Any, is_exported: bool) -> Replica:
+def _load_generator(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForCausalLM, load_preprocessor
     from ..drafts import load_draft
     from ..generator import Generator
@@ -68,7 +70,7 @@ def _load_generator(served: Served, config: Any, is_exported: bool) -> Replica:
     )
 
 
-def _load_embedder(served: Served, config: Any, is_exported: bool) -> Replica:
+def _load_embedder(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForEmbedding, NeuronSentenceTransformer
     from .embedding import Embedder
 
@@ -80,7 +82,7 @@ def _load_embedder(served: Served, config: Any, is_exported: bool) -> Replica:
     return Embedder(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
 
 
-def _load_scorer(served: Served, config: Any, is_exported: bool) -> Replica:
+def _load_scorer(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
     from ...modeling import NeuronModelForTextReranking
     from .scoring import Scorer
 
@@ -92,7 +94,7 @@ def _load_scorer(served: Served, config: Any, is_exported: bool) -> Replica:
     return Scorer(model, served)
 
 
-def _load_transcriber(served: Served, config: Any, is_exported: bool) -> Replica:
+def _load_transcriber(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
     from ... import modeling
     from ..options import require_packages
     from .speech import Transcriber
@@ -105,7 +107,7 @@ def _load_transcriber(served: Served, config: Any, is_exported: bool) -> Replica
     return Transcriber(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
 
 
-def _load_painter(served: Served, config: Any, is_exported: bool) -> Replica:
+def _load_painter(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
     from ...modeling.diffusion import NeuronDiffusionPipeline
     from .images import Painter
 
@@ -119,8 +121,8 @@ def _options(served: Served, is_exported: bool, defaults: dict[str, Any]) -> dic
     return dict(served.spec.options) if is_exported else {**defaults, **served.spec.options}
 
 
-def _encoder_defaults(config: Any) -> dict[str, Any]:
-    longest = min(_LONGEST, getattr(config, "max_position_embeddings", _LONGEST))
+def _encoder_defaults(config: PreTrainedConfig) -> dict[str, Any]:
+    longest = min(_LONGEST, facts_of(config).max_position_embeddings or _LONGEST)
     return {**_ENCODER_DEFAULTS, "sequence_length": [*(one for one in _LENGTHS if one < longest), longest]}
 
 
@@ -133,7 +135,7 @@ RUNNERS = (
 )
 
 
-def choose_runner(folder: Path, config: Any, task: str = "auto") -> Choice[Runner]:
+def choose_runner(folder: Path, config: PreTrainedConfig, task: str = "auto") -> Choice[Runner]:
     """Return the kind of a model, with the reason.
 
     Args:

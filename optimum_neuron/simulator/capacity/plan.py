@@ -21,7 +21,7 @@ from ...options.option import source_options
 from ..continuous import ServedPool
 from ..entry import estimate, is_compiled, source_of
 from ..machine import choose_machine, positive
-from ..quantity import Estimate
+from ..result import Estimate
 from .replay import replay_trace
 from .report import report_of
 from .slo import SLO

@@ -14,9 +14,8 @@ from ...hardware import legal_core_counts
 from ...sources import find_folder
 from ..device_time import Constants, CoreConstants, CoreRates, DeviceTime, device_time
 from ..machine import Machine, choose_copies, does_not_fit
-from ..quantity import Estimate
 from ..request import EstimateRequest
-from ..result import generation_notes, largest, make_estimate
+from ..result import Estimate, generation_notes, largest, make_estimate
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures, refined, written_out
 from .request import choose_layout, picture_request, plan_memory, weight_memory
 from .source import Pipeline, read_pipeline

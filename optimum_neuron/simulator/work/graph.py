@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...base.core import AutoCast
 from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_memory, work_of
 from ...compiler.rules import OpCall, find_rule, symbols
+from ...upstream.torch import schema_of
 from .activations import part_of_gelu
 from .record import Attention, GraphWork, Kernels, Matmul, Scan, Step, Work
 from .step_roles import counting
@@ -310,7 +311,7 @@ def _origin(node: Node) -> Node:
 
 
 def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node)
     return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 
 

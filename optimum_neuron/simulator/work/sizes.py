@@ -16,7 +16,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...base.transformers_types import PreTrainedConfig
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...errors import ModelError
 from ...models import HEAD_SIZES, require_equal_layers
 from .layer_sizes import LayerSizes, layer_sizes
@@ -107,7 +108,7 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
 
     text = config.get_text_config(decoder=True)
     require_equal_layers(text, HEAD_SIZES, hint="Compile it, if possible, and estimate the compiled folder.")
-    if not getattr(text, "num_attention_heads", None):
+    if not facts_of(text).num_attention_heads:
         message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
         hint = "Compile it, if possible, and estimate the compiled folder."
         raise ModelError(message, hint=hint, model_type=text.model_type)
@@ -125,8 +126,8 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
         layer_sizes(layer, text, window=window) for layer, window in zip(stack, windows, strict=True)
     )
     heads = int(text.num_attention_heads)
-    head_dim = getattr(text, "head_dim", None) or int(text.hidden_size) // heads
-    tied = bool(getattr(text, "tie_word_embeddings", False))
+    head_dim = facts_of(text).head_dim or int(text.hidden_size) // heads
+    tied = bool(facts_of(text).tie_word_embeddings)
     positions = _position_table(model, stack)
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     ends = embedding.numel() * (1 if tied or head is None else 2)
@@ -147,19 +148,19 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
         num_end_vectors=_num_end_vectors(model, stack),
         has_head_bias=getattr(head, "bias", None) is not None,
         num_parameters=sum(p.numel() for p in stack.parameters()) + ends,
-        max_positions=getattr(text, "max_position_embeddings", None),
+        max_positions=facts_of(text).max_position_embeddings,
         dtype=str(config.dtype).removeprefix("torch.") if getattr(config, "dtype", None) else None,
     )
 
 
 def _windows(text: PreTrainedConfig, num_layers: int) -> list[int | None]:
     """Tokens that each layer looks back at: a window or a chunk; None for all."""
-    types = getattr(text, "layer_types", None) or ["sliding_attention"] * num_layers
+    types = facts_of(text).layer_types or ["sliding_attention"] * num_layers
     sizes = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
     return [getattr(text, sizes.get(kind, ""), None) for kind in types]
 
 
-def _position_table(model: Any, stack: Any) -> Any:
+def _position_table(model: PreTrainedModel, stack: Any) -> Any:
     """The learned table of positions, outside of the layers; None without one."""
     from torch import nn
 
@@ -169,7 +170,7 @@ def _position_table(model: Any, stack: Any) -> Any:
     return next((m for m in tables if id(m) not in inside), None)
 
 
-def _num_end_vectors(model: Any, stack: Any) -> int:
+def _num_end_vectors(model: PreTrainedModel, stack: Any) -> int:
     """Weight and bias of the norm behind all layers."""
     inside = {id(m) for m in stack.modules()}
     norms = [m for m in model.modules() if "norm" in type(m).__name__.lower() and id(m) not in inside]
@@ -178,7 +179,7 @@ def _num_end_vectors(model: Any, stack: Any) -> int:
 
 def _num_kv_heads(text: PreTrainedConfig, kinds: Iterable[LayerSizes], num_heads: int, head_dim: int) -> int:
     """Key-value heads that the configuration names, unless the joined projection is too narrow for them."""
-    named = int(getattr(text, "num_key_value_heads", None) or num_heads)
+    named = int(facts_of(text).num_key_value_heads or num_heads)
     widths = [p.columns for kind in kinds for p in kind.projections if p.role == "attention_in"]
     beside_queries = min(widths, default=0) - num_heads * head_dim
     named_by_width = beside_queries // (2 * head_dim)
@@ -202,7 +203,7 @@ def on_meta(model_type: str, builds: Sequence[Callable[[], Any]]) -> Any:
     raise ModelError(message, hint=hint, model_type=model_type) from problems[-1]
 
 
-def largest_stack(model: Any, num_layers: int | None) -> Any:
+def largest_stack(model: PreTrainedModel, num_layers: int | None) -> Any:
     """Return the module list of so many layers that has the most parameters; None if there is none."""
     from torch import nn
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
-from ...base.transformers_types import PreTrainedConfig
+from ...base.model_facts import facts_of
+from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...errors import ConfigError, ModelError
 from .sizes import decoder_sizes, largest_stack, on_meta
 
@@ -96,7 +96,7 @@ def _encoder_sizes(
     dimensions = [getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
     stack = largest_stack(model, dimensions[0])
     reads = model.main_input_name == ("input_ids" if patches is None else "pixel_values")
-    encodes = not getattr(config, "is_encoder_decoder", False) and all(isinstance(size, int) for size in dimensions)
+    encodes = not facts_of(config).is_encoder_decoder and all(isinstance(size, int) for size in dimensions)
     if not (reads and encodes and stack is not None):
         message = f"A {config.model_type} is neither a decoder nor an encoder of equal layers."
         hint = "Estimate it for inference: optimum-cli neuron estimate."
@@ -113,7 +113,7 @@ def _encoder_sizes(
         hidden=hidden,
         num_heads=heads,
         num_logits=config.vocab_size if masked else config.num_labels,
-        sequence_length=patches or sequence_length or _usual_length(getattr(config, "max_position_embeddings", None)),
+        sequence_length=patches or sequence_length or _usual_length(facts_of(config).max_position_embeddings),
     )
 
 
@@ -121,7 +121,7 @@ def _usual_length(max_positions: int | None) -> int:
     return min(max_positions or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH)
 
 
-def _is_tied(model: Any) -> bool:
+def _is_tied(model: PreTrainedModel) -> bool:
     """Return whether the head is the table of the embedding, so that it is multiplied with too."""
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     return head is not None and head.weight is table.weight

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import ConfigError, ModelError
 from ...files.plain_json import read_object
-from ...options.peer_names import joined
+from ...options.peer_attributes import joined
 from ..source import find_folder
 
 ADDITION_SYNONYMS = {

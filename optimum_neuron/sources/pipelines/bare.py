@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ...base.model_facts import facts_of
 from ...base.wording import first_line
 from ...errors import ModelError
 from ...files.plain_json import read_object
@@ -125,7 +126,7 @@ def _max_length(folder: Path, encoder: Any) -> int:
     """Tokens of a prompt: the tokenizer's limit, or the positions of the text encoder."""
     path = folder / "tokenizer_config.json"
     limit = read_object(path).get("model_max_length") if path.is_file() else None
-    positions = getattr(encoder.config, "max_position_embeddings", DEFAULT_LENGTH)
+    positions = facts_of(encoder.config).max_position_embeddings or DEFAULT_LENGTH
     return int(min(limit or positions, positions if isinstance(positions, int) else DEFAULT_LENGTH))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...compiler import NeuronCcFlags, parse_neuron_cc
 from ...errors import ConfigError
-from ...options.peer_names import report_without_effect
+from ...options.peer_attributes import report_without_effect
 from .graph import Operation
 from .support import checked_whitelist
 

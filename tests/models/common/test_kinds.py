@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from optimum_neuron.compiler import fake_parameters, find_stacks, quiet, repeating
 from optimum_neuron.kinds.decoder import decoder_captures
 from optimum_neuron.models import build_decoder
-from optimum_neuron.models.common.kinds import layer_kinds
+from optimum_neuron.models.common.layers import layer_kinds
 from optimum_neuron.options.configuration import NeuronConfig
 from tests.models.mixtures import MIXTURES
 from tests.tiny import CONFIGS, FAMILY_CONFIGS, tiny_config

@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from ....base.transformers_types import PreTrainedModel
 from ....upstream.contract import replaced
 from .base import Arguments, Patch
 
 
-def _xvector(model: Any, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: Any) -> Any:
+def _xvector(
+    model: PreTrainedModel, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: Any
+) -> Any:
     from transformers.modeling_outputs import XVectorOutput
 
     output_hidden_states = arguments.pop("output_hidden_states", None)
@@ -89,7 +92,7 @@ GROUP_NORM = Patch(
 
 
 @contextlib.contextmanager
-def _depthwise_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
+def _depthwise_by_mask(model: PreTrainedModel, arguments: Arguments) -> Iterator[None]:
     valid_BT = _valid_frames(model, arguments)
     with contextlib.ExitStack() as stack:
         for module in model.modules():
@@ -99,7 +102,7 @@ def _depthwise_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _positions_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
+def _positions_by_mask(model: PreTrainedModel, arguments: Arguments) -> Iterator[None]:
     valid_BT = _valid_frames(model, arguments)
     positions = next(module for path, module in model.named_modules() if path.endswith("pos_conv_embed"))
     original = positions.forward
@@ -111,7 +114,7 @@ def _positions_by_mask(model: Any, arguments: Arguments) -> Iterator[None]:
         yield
 
 
-def _valid_frames(model: Any, arguments: Arguments) -> Callable[[int], torch.Tensor]:
+def _valid_frames(model: PreTrainedModel, arguments: Arguments) -> Callable[[int], torch.Tensor]:
     """Which of so many frames are real."""
     frames_B = model._get_feat_extract_output_lengths(arguments["attention_mask"].sum(dim=1))
     return lambda num_frames: torch.arange(num_frames) < frames_B[:, None]

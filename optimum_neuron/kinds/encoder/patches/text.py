@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqSequenceClassifierOutput
 
+from ....base.model_facts import facts_of
+from ....base.transformers_types import PreTrainedModel
 from ....upstream.cache_argument import CACHE
 from ....upstream.contract import replaced
 from .base import Arguments, Patch
@@ -33,7 +35,7 @@ class _Lengths:
         return self.num_columns
 
 
-def _known_lengths(model: Any, arguments: Arguments) -> AbstractContextManager[None]:
+def _known_lengths(model: PreTrainedModel, arguments: Arguments) -> AbstractContextManager[None]:
     # The model below the head: heads do not all pass lengths on.
     base, original = model.base_model, model.base_model.forward
 
@@ -122,7 +124,9 @@ COORDINATES = Patch(
 )
 
 
-def _classified(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: Any) -> Any:
+def _classified(
+    model: PreTrainedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: Any
+) -> Any:
     """Result of a model that classifies a text by the last end token behind its decoder; NaN if there is none."""
     if hasattr(model, "_shift_right"):
         options["decoder_input_ids"] = model._shift_right(input_ids)
@@ -136,7 +140,7 @@ def _classified(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tenso
     return Seq2SeqSequenceClassifierOutput(logits=logits_BL, **others)
 
 
-def _by_last_end(model: Any, _arguments: Arguments) -> AbstractContextManager[None]:
+def _by_last_end(model: PreTrainedModel, _arguments: Arguments) -> AbstractContextManager[None]:
     if not hasattr(model, "classification_head"):
         return contextlib.nullcontext()
     return replaced(model, {"forward": functools.partial(_classified, model)})
@@ -144,6 +148,6 @@ def _by_last_end(model: Any, _arguments: Arguments) -> AbstractContextManager[No
 
 LAST_END = Patch(
     reason="it gathers all end tokens, whose number depends on values, and takes the last one of each row",
-    applies=lambda config, task: task == "text-classification" and getattr(config, "is_encoder_decoder", False),
+    applies=lambda config, task: task == "text-classification" and bool(facts_of(config).is_encoder_decoder),
     around=_by_last_end,
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ....base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ....errors import ModelError
 from ..architecture import FeatureArchitecture
 
@@ -30,7 +31,7 @@ class AudioArchitecture(FeatureArchitecture):
         return "feature_attention_mask" in self.inputs
 
 
-def num_frames(config: Any) -> int:
+def num_frames(config: PreTrainedConfig) -> int:
     """Return the frames of a spectrogram, which the convolutions halve."""
     return 2 * config.audio_config.max_source_positions
 
@@ -40,7 +41,7 @@ def _states(num_frames: torch.Tensor) -> torch.Tensor:
     return (num_frames - 1) // 2 + 1
 
 
-def _pooled(model: Any, features_NCT: torch.Tensor, mask_NT: torch.Tensor) -> torch.Tensor:
+def _pooled(model: PreTrainedModel, features_NCT: torch.Tensor, mask_NT: torch.Tensor) -> torch.Tensor:
     """Features [N, L, D] of Qwen2-Audio, which averages pairs of states; states of padding are not attended to."""
     states = torch.arange(num_frames(model.config) // 2)
     real_NS = states < _states(mask_NT.sum(1, keepdim=True))
@@ -50,7 +51,7 @@ def _pooled(model: Any, features_NCT: torch.Tensor, mask_NT: torch.Tensor) -> to
     return model.model.multi_modal_projector(states_NLD)
 
 
-def _joined(model: Any, features_NCT: torch.Tensor) -> torch.Tensor:
+def _joined(model: PreTrainedModel, features_NCT: torch.Tensor) -> torch.Tensor:
     """Features [N, L, D] of Voxtral, which joins neighboring states."""
     features = model.model.get_audio_features(features_NCT, return_dict=True).pooler_output
     return features.unflatten(0, (len(features_NCT), -1))
@@ -75,7 +76,7 @@ IMPLEMENTED = {model_type: row for row in (QWEN2_AUDIO, VOXTRAL) for model_type 
 """Architectures by model type."""
 
 
-def find_architecture(config: Any) -> AudioArchitecture:
+def find_architecture(config: PreTrainedConfig) -> AudioArchitecture:
     """Return the architecture of a configuration."""
     row = IMPLEMENTED.get(config.model_type)
     if row is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from ....base.core import TensorSpec
+from ....base.transformers_types import PreTrainedConfig
 from ....compiler import Graph
 from ....engine import RoleSignature
 from ....sources import ModelSource
@@ -30,10 +30,10 @@ class AudioTextKind(FeatureKind[NeuronAudioTextConfig]):
     scenarios_class = AudioTextScenarios
     estimate_note = "the text model alone: the audio modules are not counted"
 
-    def architecture(self, model_config: Any) -> AudioArchitecture:
+    def architecture(self, model_config: PreTrainedConfig) -> AudioArchitecture:
         return find_architecture(model_config)
 
-    def num_features(self, model_config: Any, config: NeuronAudioTextConfig) -> int:
+    def num_features(self, model_config: PreTrainedConfig, config: NeuronAudioTextConfig) -> int:
         frames = torch.tensor(num_frames(model_config))
         return int(find_architecture(model_config).num_tokens(model_config, frames))
 
@@ -48,7 +48,7 @@ class AudioTextKind(FeatureKind[NeuronAudioTextConfig]):
         )
 
     def encoder_inputs(
-        self, model_config: Any, config: NeuronAudioTextConfig
+        self, model_config: PreTrainedConfig, config: NeuronAudioTextConfig
     ) -> Iterator[tuple[dict[str, int], dict[str, TensorSpec]]]:
         size, length = config.audio_batch_size, num_frames(model_config)
         shape = (size, model_config.audio_config.num_mel_bins, length)
@@ -57,7 +57,7 @@ class AudioTextKind(FeatureKind[NeuronAudioTextConfig]):
             inputs["feature_attention_mask"] = TensorSpec(shape=(size, length), dtype="int64")
         yield {}, inputs
 
-    def encoder_signature(self, model_config: Any, dtype: str) -> RoleSignature:
+    def encoder_signature(self, model_config: PreTrainedConfig, dtype: str) -> RoleSignature:
         return audio_signature(find_architecture(model_config).has_mask, dtype)
 
     def encoder_problems(self, encoders: list[Graph], config: NeuronAudioTextConfig) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....base.core import TensorSpec
+from ....base.transformers_types import PreTrainedConfig
 from ....base.upstream_rules import follows_upstream
 from ....compiler import Graph, Program
 from ....engine import RoleSignature, Signature
@@ -35,10 +36,10 @@ class ImageTextKind(FeatureKind[NeuronImageTextConfig]):
     scenarios_class = ImageTextScenarios
     estimate_note = "the text model alone: the vision modules are not counted"
 
-    def architecture(self, model_config: Any) -> Architecture:
+    def architecture(self, model_config: PreTrainedConfig) -> Architecture:
         return find_architecture(model_config)
 
-    def num_features(self, model_config: Any, config: NeuronImageTextConfig) -> int:
+    def num_features(self, model_config: PreTrainedConfig, config: NeuronImageTextConfig) -> int:
         return find_architecture(model_config).image_tokens(model_config, all_sizes(config.image_size)[-1])
 
     def resolve(
@@ -60,7 +61,7 @@ class ImageTextKind(FeatureKind[NeuronImageTextConfig]):
         )
 
     def encoder_inputs(
-        self, model_config: Any, config: NeuronImageTextConfig
+        self, model_config: PreTrainedConfig, config: NeuronImageTextConfig
     ) -> Iterator[tuple[dict[str, int], dict[str, TensorSpec]]]:
         row, settings = find_architecture(model_config), model_config.vision_config
         num_images, image_sizes = config.image_batch_size, all_sizes(config.image_size)
@@ -78,13 +79,15 @@ class ImageTextKind(FeatureKind[NeuronImageTextConfig]):
                 inputs["pixel_attention_mask"] = TensorSpec(shape=(num_images, size, size), dtype="int64")
             yield sizes, {"pixel_values": TensorSpec(shape=shape, dtype=config.torch_dtype), **inputs}
 
-    def encoder_signature(self, model_config: Any, dtype: str) -> RoleSignature:
+    def encoder_signature(self, model_config: PreTrainedConfig, dtype: str) -> RoleSignature:
         row = find_architecture(model_config)
         if row.layout == "patches":
             return patches_signature(dtype, model_config.vision_config.spatial_merge_size**2)
         return vision_signature("pixel_attention_mask" in row.inputs, dtype)
 
-    def rebuilt_signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+    def rebuilt_signature(
+        self, program: Program, metadata: Mapping[str, Any], model_config: PreTrainedConfig
+    ) -> Signature:
         dtype = self.encoders(program)[0].inputs["pixel_values"].dtype
         return self.feature_signature(model_config, dtype, KEYS_AND_VALUES)
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+from .....base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...architecture import FeatureArchitecture
 
 Layout = Literal["rows", "images", "patches"]
@@ -36,13 +37,13 @@ class Architecture(FeatureArchitecture):
     """Model types of the vision modules that are implemented, where there is a choice."""
 
 
-def trained_size(config: Any) -> int:
+def trained_size(config: PreTrainedConfig) -> int:
     """Pixels of an image in height and in width that a model was trained on."""
     size = config.vision_config.image_size
     return size if isinstance(size, int) else size[0]
 
 
-def trained_size_only(config: Any, image_size: int) -> str | None:
+def trained_size_only(config: PreTrainedConfig, image_size: int) -> str | None:
     """Say that a vision tower takes the images that it was trained on alone, or None."""
     trained = trained_size(config)
     return None if image_size == trained else f"{trained}: its vision tower has positions for no other size"
@@ -53,6 +54,6 @@ def with_whole(settings: dict[str, Any], most: int) -> tuple[int | None, int]:
     return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
 
 
-def pooled_features(model: Any, pixels_NCHW: Any) -> Any:
+def pooled_features(model: PreTrainedModel, pixels_NCHW: Any) -> Any:
     """Features [N, L, D] as transformers' `get_image_features` computes them."""
     return model.model.get_image_features(pixels_NCHW, return_dict=True).pooler_output

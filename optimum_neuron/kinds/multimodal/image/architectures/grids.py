@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from .....base.model_facts import facts_of
+from .....base.transformers_types import PreTrainedConfig
+
 
 def patch_places(grid_N3: torch.Tensor, num_patches: int, merge: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Row and column [N, P, 2] of patches, which come in squares of `merge` by `merge`, and which patches are real."""
@@ -70,7 +73,9 @@ def _rotated(x_NPKH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torc
     return (x * cos + torch.cat((-second, first), -1) * sin).to(x_NPKH.dtype)
 
 
-def image_positions(types_RT: torch.Tensor, mask_RT: torch.Tensor, grids_N3: torch.Tensor, config: Any) -> torch.Tensor:
+def image_positions(
+    types_RT: torch.Tensor, mask_RT: torch.Tensor, grids_N3: torch.Tensor, config: PreTrainedConfig
+) -> torch.Tensor:
     """Positions [R, T, A] of tokens: text counts on, images have rows and columns, and text goes on behind the longer.
 
     The types are 1 for images. Each run of image tokens is one image, and takes the next grid.
@@ -94,30 +99,30 @@ def image_positions(types_RT: torch.Tensor, mask_RT: torch.Tensor, grids_N3: tor
     return positions_RTA
 
 
-def spans_of_axes(text: Any) -> tuple[int, ...]:
+def spans_of_axes(text: PreTrainedConfig) -> tuple[int, ...]:
     """Axis of each rotary frequency in Qwen2-VL: those of time first, then of height, then of width."""
     sections = text.rope_parameters.get("mrope_section", [16, 24, 24])
     return tuple(index % 3 for index, length in enumerate(sections) for _ in range(length))
 
 
-def alternating_axes(text: Any) -> tuple[int, ...]:
+def alternating_axes(text: PreTrainedConfig) -> tuple[int, ...]:
     """Axis of each rotary frequency in Qwen3-VL: the axes take turns while they have frequencies left, then time."""
     sections = text.rope_parameters.get("mrope_section", [24, 20, 20])
-    num_frequencies = (getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads) // 2
+    num_frequencies = (facts_of(text).head_dim or text.hidden_size // text.num_attention_heads) // 2
     return tuple(index % 3 if index < sections[index % 3] * 3 else 0 for index in range(num_frequencies))
 
 
-def image_tokens(config: Any, image_size: int) -> int:
+def image_tokens(config: PreTrainedConfig, image_size: int) -> int:
     """Tokens of an image of so many patches."""
     return (image_size // (config.vision_config.patch_size * config.vision_config.spatial_merge_size)) ** 2
 
 
-def size_problem(config: Any, image_size: int) -> str | None:
+def size_problem(config: PreTrainedConfig, image_size: int) -> str | None:
     """Say that a square image of so many pixels has no whole squares of patches, or None."""
     unit = config.vision_config.patch_size * config.vision_config.spatial_merge_size
     return f"a multiple of {unit}: patches are joined in squares" if image_size % unit else None
 
 
-def usual_size(config: Any) -> int:
+def usual_size(config: PreTrainedConfig) -> int:
     """The side of a square image of about 256 tokens; processors allow images of many more."""
     return 16 * config.vision_config.patch_size * config.vision_config.spatial_merge_size

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .....base.transformers_types import PreTrainedConfig, PreTrainedModel
 from .architecture import Architecture
 
 
-def _features(model: Any, pixels_NCHW: Any, mask_NHW: Any) -> Any:
+def _features(model: PreTrainedModel, pixels_NCHW: Any, mask_NHW: Any) -> Any:
     """Features [N, L, D]; patches without any real pixel are not attended to."""
     vision, connector = model.model.vision_model, model.model.connector
     patch = vision.patch_size
@@ -19,11 +20,11 @@ def _features(model: Any, pixels_NCHW: Any, mask_NHW: Any) -> Any:
     return connector(hidden)
 
 
-def _image_tokens(config: Any, image_size: int) -> int:
+def _image_tokens(config: PreTrainedConfig, image_size: int) -> int:
     return (image_size // config.vision_config.patch_size // config.scale_factor) ** 2
 
 
-def _problem(config: Any, image_size: int) -> str | None:
+def _problem(config: PreTrainedConfig, image_size: int) -> str | None:
     unit = config.vision_config.patch_size * config.scale_factor
     return f"a multiple of {unit}: patches are joined in squares" if image_size % unit else None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .....base.transformers_types import PreTrainedConfig
 from .architecture import Architecture, pooled_features, trained_size, trained_size_only, with_whole
 
 
-def _image_tokens(config: Any, image_size: int) -> int:
+def _image_tokens(config: PreTrainedConfig, image_size: int) -> int:
     return int(image_size // config.vision_config.patch_size[0] * config.downsample_ratio) ** 2
 
 

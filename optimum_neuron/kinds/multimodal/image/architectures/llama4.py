@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
+from .....base.transformers_types import PreTrainedConfig, PreTrainedModel
 from .....upstream.contract import replaced
 from .....upstream.modeling_files import LLAMA4_VISION_ROTATION
 from .architecture import Architecture, trained_size_only, with_whole
 
 
-def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
+def _features(model: PreTrainedModel, pixels_NCHW: torch.Tensor) -> torch.Tensor:
     from transformers.models.llama4 import modeling_llama4
 
     with replaced(modeling_llama4, {LLAMA4_VISION_ROTATION.name: _rotated}):
@@ -22,7 +23,7 @@ def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
     return model.multi_modal_projector(hidden)
 
 
-def _with_real_angles(model: Any) -> None:
+def _with_real_angles(model: PreTrainedModel) -> None:
     """Keep cosines and sines [P, 1, H / 2, 2] of positions: the chip has no complex numbers."""
     rotary = model.vision_model.rotary_embedding
     rotary.freqs_ci = torch.view_as_real(rotary.freqs_ci)
@@ -39,12 +40,12 @@ def _rotated(query: torch.Tensor, key: torch.Tensor, freqs_ci: torch.Tensor) -> 
     return rotate(query), rotate(key)
 
 
-def _expected(model: Any, outputs: Any) -> torch.Tensor:
+def _expected(model: PreTrainedModel, outputs: Any) -> torch.Tensor:
     """transformers projects features where it inserts them."""
     return model.multi_modal_projector(outputs.last_hidden_state)
 
 
-def _image_tokens(config: Any, image_size: int) -> int:
+def _image_tokens(config: PreTrainedConfig, image_size: int) -> int:
     vision = config.vision_config
     return round((image_size // vision.patch_size) ** 2 * vision.pixel_shuffle_ratio**2)
 

@@ -5,14 +5,13 @@ Shape legend: N images, C channels, H height, W width, L tokens of an image, D h
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from .....base.transformers_types import PreTrainedConfig, PreTrainedModel
 from .architecture import Architecture, trained_size_only
 
 
-def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
+def _features(model: PreTrainedModel, pixels_NCHW: torch.Tensor) -> torch.Tensor:
     tower, config = model.model.vision_tower, model.config
     hidden = tower.embeddings(pixels_NCHW)
     if hasattr(tower, "pre_layrnorm"):
@@ -29,20 +28,20 @@ def _features(model: Any, pixels_NCHW: torch.Tensor) -> torch.Tensor:
     return model.model.multi_modal_projector(torch.cat(picked, dim=-1))
 
 
-def _feature_layers(config: Any) -> list[int]:
+def _feature_layers(config: PreTrainedConfig) -> list[int]:
     """How many layers of the vision tower each selected hidden state has behind it."""
     selected, num_layers = config.vision_feature_layer, config.vision_config.num_hidden_layers
     layers = [selected] if isinstance(selected, int) else selected
     return [layer if layer >= 0 else num_layers + 1 + layer for layer in layers]
 
 
-def _drop_unused_layers(model: Any) -> None:
+def _drop_unused_layers(model: PreTrainedModel) -> None:
     """Take away the layers of the vision tower that no selected hidden state has behind it."""
     tower = model.model.vision_tower
     tower.encoder.layers = tower.encoder.layers[: max(_feature_layers(model.config))]
 
 
-def _image_tokens(config: Any, image_size: int) -> int:
+def _image_tokens(config: PreTrainedConfig, image_size: int) -> int:
     patches = (image_size // config.vision_config.patch_size) ** 2
     with_class = config.vision_config.model_type == "clip_vision_model"
     return patches + with_class - (config.vision_feature_select_strategy == "default")

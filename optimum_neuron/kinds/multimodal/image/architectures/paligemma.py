@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from .....base.transformers_types import PreTrainedConfig
 from .architecture import Architecture, pooled_features, trained_size_only
 
 
@@ -14,7 +13,7 @@ def _blocks(types_RT: torch.Tensor) -> torch.Tensor:
     return (types_RT == 0).long()
 
 
-def _image_tokens(config: Any, image_size: int) -> int:
+def _image_tokens(config: PreTrainedConfig, image_size: int) -> int:
     return (image_size // config.vision_config.patch_size) ** 2
 
 

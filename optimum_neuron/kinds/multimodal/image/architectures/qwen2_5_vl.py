@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 
+from .....base.transformers_types import PreTrainedModel
 from . import grids, qwen2_vl
 
 
-def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
+def _features(model: PreTrainedModel, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
     tower = model.model.visual
     num_patches, merge = patches_NPW.shape[1], tower.spatial_merge_size
     places_NP2, real_NP = grids.patch_places(grid_N3, num_patches, merge)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from .....base.transformers_types import PreTrainedModel
 from . import grids
 from .architecture import Architecture
 
 
-def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
+def _features(model: PreTrainedModel, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
     tower = model.model.visual
     places_NP2, real_NP = grids.patch_places(grid_N3, patches_NPW.shape[1], tower.spatial_merge_size)
     angles, mask = grids.patch_angles(tower, places_NP2), grids.equal(real_NP)

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from .....base.transformers_types import PreTrainedModel
 from . import grids, qwen2_vl
 
 
-def _features(model: Any, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
+def _features(model: PreTrainedModel, patches_NPW: torch.Tensor, grid_N3: torch.Tensor) -> torch.Tensor:
     """Features [N, L, D] of the last layer, and behind them those of `deepstack_visual_indexes`."""
     tower = model.model.visual
     places_NP2, real_NP = grids.patch_places(grid_N3, patches_NPW.shape[1], tower.spatial_merge_size)
@@ -41,7 +42,7 @@ def _learned_positions(tower: Any, places_NP2: torch.Tensor, grid_N3: torch.Tens
     return result
 
 
-def _expected(model: Any, outputs: Any) -> torch.Tensor:
+def _expected(model: PreTrainedModel, outputs: Any) -> torch.Tensor:
     return torch.cat((torch.cat(list(outputs.pooler_output)), *map(_joined, outputs.deepstack_features)), -1)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .....base.transformers_types import PreTrainedConfig
 from .....errors import ConfigError, ModelError
 from .....files.plain_json import read_object
 from .architecture import Architecture
@@ -31,7 +32,7 @@ def implemented() -> Mapping[str, Architecture]:
     return dict(sorted((model_type, row) for row in rows for model_type in row.model_types))
 
 
-def find_architecture(config: Any) -> Architecture:
+def find_architecture(config: PreTrainedConfig) -> Architecture:
     """Return the architecture of a configuration."""
     choices = implemented()
     row = choices.get(config.model_type)
@@ -48,13 +49,13 @@ def find_architecture(config: Any) -> Architecture:
     return row
 
 
-def default_images(row: Architecture, config: Any, folder: Path) -> tuple[int, int]:
+def default_images(row: Architecture, config: PreTrainedConfig, folder: Path) -> tuple[int, int]:
     """Pixels of an image, and images of a prompt, as the checkpoint's processor makes them."""
     image_size, num_tiles = row.tiles(_processor_settings(folder))
     return image_size or row.trained_size(config), num_tiles
 
 
-def check_image_size(row: Architecture, config: Any, image_size: int | tuple[int, ...]) -> None:
+def check_image_size(row: Architecture, config: PreTrainedConfig, image_size: int | tuple[int, ...]) -> None:
     """Reject image sizes that the architecture cannot take."""
     sizes = all_sizes(image_size)
     problem = next((problem for size in sizes if (problem := row.problem(config, size))), None)
