@@ -207,15 +207,13 @@ def analysis_of(
         ),
         unwritten=tuple(core.unwritten),
         roofline=_roofline(stream, core),
-        advice=tuple(sorted([*advise(events, core.timing), *contention(events, core.spec)], key=_by_time)),
+        advice=tuple(
+            sorted([*advise(events, core.timing), *contention(events, core.spec)], key=lambda advice: -advice.busy_us)
+        ),
         hazards=tuple(hazards_of(stream, pairs)),
         races=(*turned, *placement_races(stream), *core_races([one.stream or [] for one in cores])),
         platform=platform,
     )
-
-
-def _by_time(advice: Advice) -> float:
-    return -advice.busy_us
 
 
 def _bound(busy_us: dict[str, float], total_us: float) -> Choice[str]:

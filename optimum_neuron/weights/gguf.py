@@ -59,7 +59,10 @@ class GgufSource:
     def specs(self) -> dict[str, TensorSpec]:
         """Shape and dtype of every tensor, of quantized ones as they are after dequantizing."""
         entries = {name: self._file.entries[place.name] for name, place in self._names.items()}
-        return {name: TensorSpec(shape=entry.shape, dtype=_dtype(entry)) for name, entry in entries.items()}
+        return {
+            name: TensorSpec(shape=entry.shape, dtype=_FLOATS.get(entry.type_name, "float32"))
+            for name, entry in entries.items()
+        }
 
     def scheme_of(self, name: str) -> str | None:
         """Return the scheme that has the numbers of a tensor, or None."""
@@ -124,7 +127,3 @@ def _by_package(rows: torch.Tensor, entry: GgufEntry) -> torch.Tensor:
 
     numbers = dequantized(rows.numpy(), GGMLQuantizationType(entry.type_number))
     return torch.from_numpy(numbers).view(entry.shape)
-
-
-def _dtype(entry: GgufEntry) -> str:
-    return _FLOATS.get(entry.type_name, "float32")

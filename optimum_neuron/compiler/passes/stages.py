@@ -61,7 +61,11 @@ def _require_own_states(program: Program) -> None:
 
 def _stage_of_layers(graph: Graph, num_stages: int) -> dict[str, int]:
     """Return the stage of each layer; a graph without a state has none."""
-    layers = list(dict.fromkeys(call.module_path for call in graph.calls if _reads_state(call)))
+    layers = list(
+        dict.fromkeys(
+            call.module_path for call in graph.calls if any(value.startswith("state:") for value in call.inputs)
+        )
+    )
     if layers and len(layers) < num_stages:
         message = f"pipeline_parallel_size={num_stages}: graph {graph.name} has {len(layers)} separate layers."
         hint = f"Pass at most {len(layers)}; tensor_parallel_size divides every layer."
@@ -91,10 +95,6 @@ def _divided(program: Program, graph: Graph, stage_of_layer: Mapping[str, int], 
         made_in |= dict.fromkeys(call.outputs, stage)
         calls.append(dataclasses.replace(call, inputs=inputs, stage=stage))
     return dataclasses.replace(graph, calls=tuple(calls))
-
-
-def _reads_state(call: Call) -> bool:
-    return any(value.startswith("state:") for value in call.inputs)
 
 
 def _sent(value: str, stage: int) -> str:

@@ -39,7 +39,7 @@ def module_path(node: Node) -> str | None:
 def source_line(node: Node) -> str | None:
     """Return "file:line" of the innermost frame of the user, None where the graph does not know it."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return next((f"{_short(file)}:{line}" for file, line in reversed(frames) if is_users(file)), None)
+    return next((f"{_cut(file, Path.cwd())}:{line}" for file, line in reversed(frames) if is_users(file)), None)
 
 
 def merge_paths(paths: Iterable[str]) -> tuple[str, ...]:
@@ -69,11 +69,6 @@ def _ranges(numbers: list[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def _short(file: str) -> str:
-    """Cut the working folder or the site-packages folder off a path."""
-    return _cut(file, Path.cwd())
 
 
 @functools.cache

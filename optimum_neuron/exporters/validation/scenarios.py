@@ -118,14 +118,12 @@ def _compared(
             f"{scenario}: {name}",
             actual[name].float(),
             value.float(),
-            tolerance=tolerance(max(_largest(other) for other in expected.values() if _is_akin(value, other))),
+            tolerance=tolerance(
+                max(other.float().abs().max().item() for other in expected.values() if _is_akin(value, other))
+            ),
         )
         for name, value in expected.items()
     ]
-
-
-def _largest(tensor: torch.Tensor) -> float:
-    return tensor.float().abs().max().item()
 
 
 def _is_akin(tensor: torch.Tensor, other: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..tensor import DynamicSlice, NkiTensor
 from .creation import full, refuse_unknown
-from .indexing import Region, arange, mgrid
+from .indexing import Mask, Region, arange, mgrid
 from .tiles import (
     IndexedTile,
     LoopSum,
@@ -32,7 +32,7 @@ from .tiles import (
 )
 
 
-def load(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+def load(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Copy from HBM to a new tile in SBUF; elements that the mask leaves out are undefined."""
     refuse_unknown("load", kwargs)
     _require(src, "load", "src", is_hbm=True)
@@ -42,7 +42,7 @@ def load(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: An
     return masked(result, region)
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def store(dst: Any, value: Any, *, mask: Mask = None, **kwargs: Any) -> None:
     """Copy a tile or a number to HBM, but for what the mask leaves out."""
     refuse_unknown("store", kwargs)
     _require(dst, "store", "dst", is_hbm=True)
@@ -76,7 +76,7 @@ def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
         refuse(message, hint=hint, rule="buffer", instruction=function, operand=name)
 
 
-def load_transpose2d(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+def load_transpose2d(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Copy a matrix from HBM to SBUF, transposed."""
     refuse_unknown("load_transpose2d", kwargs)
     if mask is None:
@@ -84,13 +84,13 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Dtype | None = None, 
     return older(nl.transpose(load(src, mask=mask, dtype=dtype)))
 
 
-def transpose(x: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def transpose(x: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any) -> OlderTensor:
     """Exchange partitions and elements of a tile."""
     refuse_unknown("transpose", kwargs)
     return older(nl.transpose(resolved(x, mask), dtype))
 
 
-def copy(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+def copy(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
     """Copy a tile to SBUF."""
     refuse_unknown("copy", kwargs)
     result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
@@ -99,7 +99,7 @@ def copy(src: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: An
     return masked(result, region)
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwargs: Any) -> Product:
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Mask = None, **kwargs: Any) -> Product:
     """Return `x @ y`, or `x.T @ y`: a product that `+=` adds to a tile in PSUM."""
     from .isa import nc_matmul
 
@@ -108,7 +108,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwa
 
 
 def where(
-    condition: Any, x: Any, y: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any
+    condition: Any, x: Any, y: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any
 ) -> OlderTensor:
     """Take x where the condition is not 0, and y elsewhere."""
     refuse_unknown("where", kwargs)
@@ -131,14 +131,14 @@ def expand_dims(data: Any, axis: Any) -> OlderTensor:
 
 
 def gather_flattened(
-    data: Any, indices: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+    data: Any, indices: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
 ) -> OlderTensor:
     """Take the elements of each partition that its indices name, counted over all of its dimensions."""
     refuse_unknown("gather_flattened", kwargs)
     return older(nl.gather_flattened(resolved(data, mask), resolved(indices), 0, dtype))
 
 
-def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any) -> OlderTensor:
     """Replace elements by 0 with a probability; the others are not scaled."""
     refuse_unknown("dropout", kwargs)
     region = Region.of(mask, x.shape)
@@ -148,7 +148,7 @@ def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Any = None, 
     return masked(result, region)
 
 
-def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def random_seed(seed: Any, *, mask: Mask = None, **kwargs: Any) -> None:
     """Seed the random numbers with a number or a tile of one element."""
     refuse_unknown("random_seed", kwargs)
     if mask is not None and not np.any(mask):
@@ -156,7 +156,7 @@ def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
     nl.random_seed(resolved(seed) if isinstance(seed, OlderTensor | IndexedTile) else full((1, 1), seed, "int32"))
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def device_print(prefix: str, x: Any, *, mask: Mask = None, **kwargs: Any) -> None:
     """Print a tile, or what a mask leaves of it."""
     refuse_unknown("device_print", kwargs)
     tile = resolved(x, mask)
@@ -164,14 +164,14 @@ def device_print(prefix: str, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
 
 
 def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any
+    x: Any, op: Any, loop_indices: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any
 ) -> LoopSum:
     """Combine a tile with the tensor that it is assigned to, as in `total[...] = nl.loop_reduce(x, np.add, [k])`."""
     refuse_unknown("loop_reduce", kwargs)
     return LoopSum(x, as_operator(op), Region.of(mask, x.shape))
 
 
-def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Mask = None, **kwargs: Any) -> None:
     """Add a tile or a number to elements of HBM that indices name, one row after the other."""
     refuse_unknown("atomic_rmw", kwargs)
     if as_operator(op).name != "add":
@@ -198,7 +198,7 @@ def all_reduce(
     program_axes: Any,
     *,
     dtype: Dtype | None = None,
-    mask: Any = None,
+    mask: Mask = None,
     parallel_reduce: bool = True,
     asynchronous: bool = False,
     **kwargs: Any,

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core import refuse
 
 Slices = tuple[slice, ...]
+Mask: TypeAlias = npt.ArrayLike | None
+"""Which elements; None for all."""
 
 
 class IndexTile(np.ndarray):
@@ -114,7 +117,7 @@ class Region:
     """Which elements of the block it leaves; None for all."""
 
     @classmethod
-    def of(cls, mask: Any, shape: Sequence[int]) -> Region:
+    def of(cls, mask: Mask, shape: Sequence[int]) -> Region:
         """Return what a mask leaves; None leaves all."""
         sizes = tuple(shape)
         if mask is None:

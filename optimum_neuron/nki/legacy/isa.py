@@ -14,7 +14,7 @@ from ..memory import Buffer
 from ..tensor import NkiTensor
 from .adapters import ADAPTED
 from .creation import refuse_unknown
-from .indexing import Region
+from .indexing import Mask, Region
 from .moves import MOVES, transposed
 from .results import (
     dge_mode,
@@ -40,7 +40,7 @@ def nc_matmul(
     is_transpose: bool = False,
     tile_position: Any = (),
     tile_size: Any = (),
-    mask: Any = None,
+    mask: Mask = None,
     **kwargs: Any,
 ) -> Product:
     """Return `stationary.T @ moving`: a product that `+=` adds to a tile in PSUM."""
@@ -94,7 +94,7 @@ def ins_copy(tile: NkiTensor) -> NkiTensor:
 
 
 def nc_transpose(
-    data: Any, *, mask: Any = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
+    data: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Transpose a tile: to PSUM on the tensor engine, to SBUF on the vector engine."""
     refuse_unknown("nc_transpose", kwargs)
@@ -106,7 +106,7 @@ def tensor_reduce(
     data: Any,
     axis: Any,
     *,
-    mask: Any = None,
+    mask: Mask = None,
     dtype: Dtype | None = None,
     negate: bool = False,
     keepdims: bool = False,
@@ -129,7 +129,7 @@ def tensor_reduce(
 
 
 def tensor_partition_reduce(
-    op: Any, data: Any, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+    op: Any, data: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
 ) -> OlderTensor:
     """Reduce the partitions of a tile to one."""
     refuse_unknown("tensor_partition_reduce", kwargs)

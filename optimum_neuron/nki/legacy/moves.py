@@ -15,7 +15,7 @@ from ..operators import OPERATORS, as_operator
 from ..tensor import NkiTensor
 from .adapters import ADAPTED
 from .creation import refuse_unknown
-from .indexing import IndexTile, Region
+from .indexing import IndexTile, Mask, Region
 from .results import (
     dge_mode as dge_modes,
     engine as engines,
@@ -36,7 +36,7 @@ FP32_MIN = float(np.finfo(np.float32).min)
 tensor_copy = ADAPTED["tensor_copy"]
 
 
-def transposed(data: Any, mask: Any, dtype: Dtype, engine: ins.Engine) -> OlderTensor:
+def transposed(data: Any, mask: Mask, dtype: Dtype, engine: ins.Engine) -> OlderTensor:
     """Transpose what a mask leaves of a tile."""
     tile = resolved(data, mask)
     tile = nl.copy(tile) if tile.buffer is Buffer.psum and engine is not ins.Engine.vector else tile
@@ -52,7 +52,7 @@ def transposed(data: Any, mask: Any, dtype: Dtype, engine: ins.Engine) -> OlderT
 
 
 def tensor_copy_dynamic_src(
-    src: Any, *, mask: Any = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
+    src: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Copy the part of a tile that indices in memory name."""
     refuse_unknown("tensor_copy_dynamic_src", kwargs)
@@ -60,7 +60,7 @@ def tensor_copy_dynamic_src(
 
 
 def tensor_copy_dynamic_dst(
-    *, dst: Any, src: Any, mask: Any = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
+    *, dst: Any, src: Any, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> None:
     """Copy a tile to the part of another one that indices in memory name."""
     refuse_unknown("tensor_copy_dynamic_dst", kwargs)
@@ -76,7 +76,7 @@ def tensor_copy_predicated(
     dst: Any,
     predicate: Any,
     reverse_pred: bool = False,
-    mask: Any = None,
+    mask: Mask = None,
     dtype: Dtype | None = None,
     **kwargs: Any,
 ) -> None:
@@ -97,7 +97,7 @@ def tensor_scalar_cumulative(
     imm0: Any,
     imm1: Any = None,
     reduce_cmd: Any = commands.reset_reduce,
-    mask: Any = None,
+    mask: Mask = None,
     **kwargs: Any,
 ) -> None:
     """Write the running `op1` of `src op0 imm0` along each partition to a tile."""
@@ -109,7 +109,7 @@ def tensor_scalar_cumulative(
 
 
 def memset(
-    shape: Any, value: Any, dtype: Dtype, *, mask: Any = None, engine: Any = engines.unknown, **kwargs: Any
+    shape: Any, value: Any, dtype: Dtype, *, mask: Mask = None, engine: Any = engines.unknown, **kwargs: Any
 ) -> OlderTensor:
     """Make a tile of one number."""
     refuse_unknown("memset", kwargs)
@@ -118,7 +118,7 @@ def memset(
     return new_tile(sizes, dtype, mask, lambda dst: ins.memset(dst, number, machine(engine)))
 
 
-def iota(expr: Any, dtype: Dtype, *, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def iota(expr: Any, dtype: Dtype, *, mask: Mask = None, **kwargs: Any) -> OlderTensor:
     """Make a tile of the values of an expression of index tiles."""
     refuse_unknown("iota", kwargs)
     values = expr.dense() if isinstance(expr, IndexTile) else np.atleast_2d(np.asarray(expr))
@@ -134,7 +134,7 @@ def iota(expr: Any, dtype: Dtype, *, mask: Any = None, **kwargs: Any) -> OlderTe
 
 
 def affine_select(
-    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
 ) -> OlderTensor:
     """Take elements where a comparison of index tiles holds, and a number elsewhere.
 
@@ -165,7 +165,7 @@ def select_reduce(
     reduce_cmd: Any = commands.idle,
     reduce_op: Any = np.amax,
     reverse_pred: bool = False,
-    mask: Any = None,
+    mask: Mask = None,
     dtype: Dtype | None = None,
     **kwargs: Any,
 ) -> None:
@@ -191,7 +191,7 @@ def dma_copy(
     *,
     dst: Any,
     src: Any,
-    mask: Any = None,
+    mask: Mask = None,
     dst_rmw_op: Any = None,
     oob_mode: Any = oob_modes.error,
     dge_mode: Any = dge_modes.unknown,
@@ -208,7 +208,7 @@ def dma_copy(
 
 
 def dma_transpose(
-    src: Any, *, axes: Any = None, mask: Any = None, dtype: Dtype | None = None, **kwargs: Any
+    src: Any, *, axes: Any = None, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
 ) -> OlderTensor:
     """Transpose a tile of HBM or SBUF while copying it to SBUF."""
     refuse_unknown("dma_transpose", kwargs, {"dge_mode"})
@@ -220,7 +220,7 @@ def dma_transpose(
 
 
 def local_gather(
-    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *, mask: Any = None
+    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *, mask: Mask = None
 ) -> OlderTensor:
     """Gather elements by the indices of each group of 16 partitions."""
     tile, indices = resolved(src_buffer, mask), resolved(index)
@@ -231,7 +231,7 @@ def local_gather(
 
 
 def nc_stream_shuffle(
-    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any
+    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any
 ) -> None:
     """Copy partitions of each quadrant in another order to a tile."""
     refuse_unknown("nc_stream_shuffle", kwargs)

@@ -9,14 +9,14 @@ from ..dtypes import Dtype
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
 from .creation import refuse_unknown
-from .indexing import Region
+from .indexing import Mask, Region
 from .tiles import OlderTensor, fresh, ins, masked, nl, older, resolved, widened
 
 _FILLED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 """Reductions whose neutral element takes the place of what a mask leaves out."""
 
 
-def reduce(name: str, x: Any, axis: Any, dtype: Dtype, mask: Any, keepdims: bool) -> OlderTensor:
+def reduce(name: str, x: Any, axis: Any, dtype: Dtype, mask: Mask, keepdims: bool) -> OlderTensor:
     """Compute a reduction of `nki.language` of what a mask leaves of a tile."""
     region = Region.of(mask, x.shape)
     tile = filled(resolved(x), region, name) if region.chosen is not None else resolved(x, mask)
@@ -45,7 +45,7 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
 
 def _reduction(name: str) -> Any:
     def function(
-        x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Any = None, keepdims: bool = False, **kwargs: Any
+        x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Mask = None, keepdims: bool = False, **kwargs: Any
     ) -> OlderTensor:
         refuse_unknown(name, kwargs)
         return reduce(name, x, axis, dtype, mask, keepdims)
@@ -55,20 +55,20 @@ def _reduction(name: str) -> Any:
     return function
 
 
-def var(x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def var(x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any) -> OlderTensor:
     """Return the variance over the last dimensions, of what a mask leaves."""
     refuse_unknown("var", kwargs)
     return reduce("var", x, axis, dtype, mask, False)
 
 
-def all_(x: Any, axis: Any, *, dtype: Dtype = bool, mask: Any = None, **kwargs: Any) -> OlderTensor:
+def all_(x: Any, axis: Any, *, dtype: Dtype = bool, mask: Mask = None, **kwargs: Any) -> OlderTensor:
     """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
     refuse_unknown("all", kwargs)
     return reduce("all", x, axis, "uint8" if dtype is bool else dtype, mask, False)
 
 
 def softmax(
-    x: Any, axis: Any, *, dtype: Dtype | None = None, compute_dtype: Any = None, mask: Any = None, **kwargs: Any
+    x: Any, axis: Any, *, dtype: Dtype | None = None, compute_dtype: Any = None, mask: Mask = None, **kwargs: Any
 ) -> OlderTensor:
     """Return the softmax over the last dimensions, of what a mask leaves."""
     refuse_unknown("softmax", kwargs)
@@ -89,7 +89,7 @@ def rms_norm(
     *,
     dtype: Dtype | None = None,
     compute_dtype: Any = None,
-    mask: Any = None,
+    mask: Mask = None,
     **kwargs: Any,
 ) -> OlderTensor:
     """Return `x / sqrt(sum(x * x) / n + epsilon) * w`; the sum is over the last dimensions."""

@@ -12,7 +12,7 @@ from .. import instructions as ins
 from ..dtypes import Dtype
 from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
-from .indexing import Region
+from .indexing import Mask, Region
 from .tiles import IndexedTile, OlderTensor, Product, fresh, masked, older, resolved
 
 OP = "op"
@@ -68,7 +68,7 @@ def operator(op: Any, name: str = OP) -> Operator:
 
 
 def new_tile(
-    shape: Any, dtype: Dtype, mask: Any, write: Callable[[NkiTensor], object], *, rows_only: bool = False
+    shape: Any, dtype: Dtype, mask: Mask, write: Callable[[NkiTensor], object], *, rows_only: bool = False
 ) -> OlderTensor:
     """Make a tile, and let an instruction write what a mask leaves of it.
 
@@ -88,7 +88,7 @@ def new_tile(
     return masked(result, region) if len(region.shape) == result.ndim else result
 
 
-def like(data: Any, dtype: Dtype, mask: Any, write: Callable[[NkiTensor], object]) -> OlderTensor:
+def like(data: Any, dtype: Dtype, mask: Mask, write: Callable[[NkiTensor], object]) -> OlderTensor:
     """Make a tile of the shape of another one, and let an instruction write what a mask leaves of it."""
     return new_tile(tuple(data.shape), data.dtype if dtype is None else dtype, mask, write)
 

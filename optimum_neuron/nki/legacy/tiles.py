@@ -20,7 +20,7 @@ from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
 from ..tensor import NkiTensor
-from .indexing import IndexTile, Region
+from .indexing import IndexTile, Mask, Region
 from .views import check_kinds, check_rank, elements, part_of
 
 nl: Any = language
@@ -169,7 +169,7 @@ class IndexedTile(Arithmetic):
         self.was_added_to = True
         return self
 
-    def view(self, mask: Any) -> NkiTensor:
+    def view(self, mask: Mask) -> NkiTensor:
         """Return the elements that a mask leaves, as a view."""
         return elements(self.tensor, self.indices, Region.of(mask, self.shape))
 
@@ -185,7 +185,7 @@ class Product(Arithmetic):
     tile: OlderTensor | None = None
     """Where it is, once something used it."""
 
-    def view(self, mask: Any = None) -> NkiTensor:
+    def view(self, mask: Mask = None) -> NkiTensor:
         """Return its tile in PSUM."""
         if self.tile is None:
             self.tile = fresh(self.shape, self.dtype, Buffer.psum)
@@ -229,7 +229,7 @@ def older(tensor: NkiTensor) -> OlderTensor:
     return tensor if isinstance(tensor, OlderTensor) else OlderTensor(tensor.storage, tensor.data)
 
 
-def resolved(value: Any, mask: Any = None) -> Any:
+def resolved(value: Any, mask: Mask = None) -> Any:
     """Return a tile as a view of what a mask leaves; a number as it is."""
     settle(but=value)
     if isinstance(value, IndexedTile | Product):
@@ -338,7 +338,7 @@ def add_to(dst: NkiTensor, value: Any) -> None:
     ins.tensor_tensor(dst, dst, other, OPERATORS["add"])
 
 
-def compute(operator: Operator, *operands: Any, dtype: Dtype | None = None, mask: Any = None) -> OlderTensor:
+def compute(operator: Operator, *operands: Any, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Compute an operator of tiles and numbers to a new tile; elements that a mask leaves out are undefined."""
     if dtype is None and _yields_floats(operator, operands):
         dtype = "float32"

@@ -274,7 +274,9 @@ class _Machine:
             last = offset + sum(step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True))
             if offset < 0 or (last >= storage.base.numel() and 0 not in view.shape):
                 self._refuse_bounds(storage, offset, last)
-        return NkiTensor(storage, storage.base.as_strided(view.shape, view.strides, _start(storage) + offset))
+        return NkiTensor(
+            storage, storage.base.as_strided(view.shape, view.strides, int(storage.base.storage_offset()) + offset)
+        )
 
     def _gathered(self, gather: Gather, indices: Indices) -> NkiTensor:
         tensor, rows = NkiTensor(self._of(gather.tensor, gather.dtype)), self.view(gather.indices, indices)
@@ -325,10 +327,6 @@ def _plain(item: Any, indices: Indices) -> Any:
     if isinstance(item, _Held):
         return item.value
     return item(indices) if callable(item) else item
-
-
-def _start(storage: Storage) -> int:
-    return int(storage.base.storage_offset())
 
 
 def named(name: Name) -> Any:

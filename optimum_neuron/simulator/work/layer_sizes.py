@@ -122,7 +122,8 @@ def layer_sizes(layer: Any, text: PreTrainedConfig, *, window: int | None = None
             inner = text.hidden_size if role == "expert_up" else math.prod(shape[1:]) // text.hidden_size
             columns_of.setdefault((path, role, inner), []).extend(_matrices(name, math.prod(shape[1:]) // inner))
         elif len(shape) == 2 and leaf == "weight":
-            columns, inner = reversed(shape) if _is_transposed(layer, path) else shape
+            is_of_gpt2 = type(layer.get_submodule(path)).__name__ == "Conv1D"  # which stores inner x columns
+            columns, inner = reversed(shape) if is_of_gpt2 else shape
             if expert:
                 match = re.search(r"experts\.(\d+)", path)
                 index = int(match.group(1)) if match else 0
@@ -198,11 +199,6 @@ def _matrices(name: str, columns: int) -> list[int]:
 def is_joined(path: str) -> bool:
     """Return whether a weight is gate and up in one matrix."""
     return _JOINED in path
-
-
-def _is_transposed(layer: Any, path: str) -> bool:
-    """Return whether a module stores its weight as inner x columns, as GPT-2 does."""
-    return type(layer.get_submodule(path)).__name__ == "Conv1D"
 
 
 def role_of(path: str, *, expert: bool = False) -> Role:

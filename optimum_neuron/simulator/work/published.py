@@ -59,7 +59,7 @@ def _tables_ahead(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Outside of the layers, only rows of embeddings are read, and tokens sampled."""
 
     def changed(step: Step) -> Step:
-        if layer_of(step.module_path) or step.matmul or _normalizes(step) or step.name in ("host", *_SAMPLING):
+        if layer_of(step.module_path) or step.matmul or step.name in _NORMS or step.name in ("host", *_SAMPLING):
             return step
         reads = {} if step.name == "aten.embedding" else {"weight_bytes": 0, "weight_rows": 0.0}
         return with_work(step, vector_elements=0.0, **reads)
@@ -194,7 +194,3 @@ def _passes(role: Role | None, *, num_matrices: int) -> float:
     if role == "up":
         return gated_passes(num_matrices)
     return 0.0 if role in _SUMMED else 1.0
-
-
-def _normalizes(step: Step) -> bool:
-    return step.name in _NORMS
