@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, invalid_choice
 from ..options.option import check_known
-from ..options.peer_names import joined
+from ..options.peer_attributes import joined
 
 if TYPE_CHECKING:
     from .engine_args import EngineArgs

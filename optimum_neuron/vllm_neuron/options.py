@@ -13,7 +13,7 @@ from ..base import env
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..hardware import instance_for_cores
 from ..modeling import require_heads
-from ..options.peer_names import joined
+from ..options.peer_attributes import joined
 from ..serving import ModelSpec
 from ..sources import load_source, quantization, quantization_of
 from .engine_args import EngineArgs
