@@ -68,7 +68,7 @@ def operator(op: Any, name: str = OP) -> Operator:
 
 
 def new_tile(
-    shape: Any, dtype: Dtype, mask: Mask, write: Callable[[NkiTensor], object], *, rows_only: bool = False
+    shape: Any, dtype: Dtype, mask: Mask | Region, write: Callable[[NkiTensor], object], *, rows_only: bool = False
 ) -> OlderTensor:
     """Make a tile, and let an instruction write what a mask leaves of it.
 
