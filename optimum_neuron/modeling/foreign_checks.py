@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from ..base.model_facts import facts_of
 from ..errors import ConfigError
 from ..sources import method_of, published_scheme, quantization_of
 
@@ -18,7 +19,7 @@ def require_heads(config: PretrainedConfig, degree: Any, *, option: str) -> None
         degree: cores that share a layer.
         option: the user's name for it.
     """
-    num_heads = getattr(config.get_text_config(decoder=True), "num_attention_heads", None)
+    num_heads = facts_of(config.get_text_config(decoder=True)).num_attention_heads
     if isinstance(degree, int) and num_heads is not None and degree > num_heads:
         raise ConfigError(
             f"{option}={degree} is more than the {num_heads} attention heads of this {config.model_type} model: "
