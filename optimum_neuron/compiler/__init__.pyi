@@ -43,6 +43,7 @@ from .neuron_cc import (
     parse_neuron_cc as parse_neuron_cc,
 )
 from .package import WEIGHTS_MEMBER as WEIGHTS_MEMBER, read_program as read_program, write_program as write_program
+from .parts import part_of as part_of
 from .placement import (
     JudgedCall as JudgedCall,
     OperatorCheck as OperatorCheck,

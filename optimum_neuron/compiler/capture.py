@@ -113,8 +113,7 @@ def capture(
                 with source_lines(lines), use_lazy_graph_module(True):
                     exported = torch.export.export(module, arguments, strict=False)
                 write_out(exported.graph_module)
-            # Unused code is not compiled; an operator of it is not refused either.
-            exported.graph_module.graph.eliminate_dead_code(is_impure_node=_has_effect)
+            drop_unused(exported.graph)
         except Exception as error:
             # Python does much with numbers that it cannot do with the symbol of a value, and errors are of many kinds.
             if isinstance(error, RuntimeError) or (lines.read and not isinstance(error, NeuronError)):
@@ -144,6 +143,11 @@ def _number_error(module: nn.Module, name: str, line: str) -> CaptureError:
     message += "tensor's value, which has no value while the model is traced."
     hint = "Compute with the tensor, or move this line out of forward()."
     return CaptureError(message, hint=hint, graph=name, source_line=line)
+
+
+def drop_unused(graph: fx.Graph) -> None:
+    """Remove calls without effect or use: they are not compiled, and their operators are not refused either."""
+    graph.eliminate_dead_code(is_impure_node=_has_effect)
 
 
 def _has_effect(node: fx.Node) -> bool:

@@ -3,6 +3,7 @@ from .adapters import STACK_NAMES as STACK_NAMES, AdapterPlan as AdapterPlan, Ro
 from .common import (
     SCALE_NAMES as SCALE_NAMES,
     SLOTS as SLOTS,
+    Decoder as Decoder,
     LayerState as LayerState,
     Prompt as Prompt,
     as_cached as as_cached,

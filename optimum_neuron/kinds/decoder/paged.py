@@ -25,7 +25,7 @@ from ...models import Family, RowAdapters
 from ...options.configuration import NeuronConfig
 from ...options.decoder_checks import extend_lengths
 from ..base import MODEL, SHARING
-from .entry import graph_layers, known_kinds
+from .entry import graph_layers, known_kinds, prompt_captures
 from .signature import sampled_outputs, with_tokens
 
 
@@ -43,17 +43,19 @@ class PagedEntry(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.block_size, self.adapters, self.max_topk = decoder, block_size, adapters, max_topk
+        self.adds_all = False
         self.names = ("num_new_B", *("rows_B",) * takes_rows, "last_index_B")
 
     def forward(
         self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
     ) -> Any:
-        """Logits of the last or of all tokens; the last argument is the list of states."""
+        """Logits of the last, of all tokens, or of both; the last argument is the list of states."""
         *inputs, states = rest
         rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.adapters is not None:
             rows = self.adapters.chosen(self.model, inputs.pop(), input_ids_BT.shape[1])
-        options = dict(zip(self.names, inputs, strict=False))
+        options: dict[str, Any] = dict(zip(self.names, inputs, strict=False))
+        options |= {"adds_all": True} if self.adds_all else {}
         num_slots = table_BM.shape[1] * self.block_size
         with rows:
             results = self.model(input_ids_BT, positions_BT, states, num_slots=num_slots, table_BM=table_BM, **options)
@@ -102,7 +104,7 @@ def paged_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
         for tensor in state
     }
 
-    def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int) -> Recapture:
+    def entry(role: Role, num_rows: int, num_tokens: int, num_slots: int) -> Any:
         sizes = {"num_tokens": num_tokens} if role == "extend" else {"num_slots": num_slots}
         name = "_".join(map(str, (role, *sizes.values())))
         if role == "prefill" and num_tokens < chunk:
@@ -128,9 +130,9 @@ def paged_captures(family: Family, config: NeuronConfig) -> list[Recapture]:
             rare=role == "extend" and not config.speculation,
         )
 
-    captures = []
+    captures: list[Recapture] = []
     for slots in config.decode_buckets:
-        captures += [entry(role, 1, chunk, slots) for role in ("prefill", "score")]
+        captures += prompt_captures(entry("prefill", 1, chunk, slots), entry("score", 1, chunk, slots))
         captures += [entry("prefill", 1, short, slots) for short in config.prefill_buckets[:-1]]
     captures += [entry("decode", config.batch_size, 1, slots) for slots in config.decode_buckets]
     captures += [

@@ -36,7 +36,7 @@ from ...sources import TASKS, ModelSource, architectures_of
 from ...weights import parse_schemes
 from ..base import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Scenario
-from .entry import Entry, capture_entry, graph_layers
+from .entry import Entry, capture_entry, graph_layers, prompt_captures
 from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
 from .scenarios import DecoderScenarios
 from .signature import KEYS_AND_VALUES, decoder_signature, require_topk, sampled_outputs
@@ -91,7 +91,7 @@ def decoder_captures(
     and positions.
     """
 
-    def entry(role: Role, num_tokens: int, num_slots: int | None, more: Mapping[str, TensorSpec]) -> Recapture:
+    def entry(role: Role, num_tokens: int, num_slots: int | None, more: Mapping[str, TensorSpec]) -> Any:
         tokens = TensorSpec(shape=(config.batch_size, num_tokens), dtype="int64")
         rows = TensorSpec(shape=(config.batch_size,), dtype="int64")
         counts = {"num_new_tokens": rows} if family.counts_tokens else {}
@@ -124,9 +124,10 @@ def decoder_captures(
             rare=role == "extend" and not config.speculation and num_tokens != config.prefill_chunk_size,
         )
 
-    captures = []
+    captures: list[Recapture] = []
     for bucket in config.prefill_buckets:
-        captures += [entry(role, bucket, None, prompt_inputs(bucket)) for role in ("prefill", "score")]
+        more = prompt_inputs(bucket)
+        captures += prompt_captures(entry("prefill", bucket, None, more), entry("score", bucket, None, more))
     captures += [entry("decode", 1, bucket, {}) for bucket in config.decode_buckets]
     captures += [entry("extend", length, config.sequence_length, {}) for length in extend_lengths(config)]
     return captures

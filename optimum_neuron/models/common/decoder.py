@@ -56,6 +56,11 @@ class Head(nn.Linear):
         return (logits, hidden_BTD.float()) if self.returns_hidden_states else logits
 
 
+def as_tuple(results: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Return what a head returns as a tuple."""
+    return results if isinstance(results, tuple) else (results,)
+
+
 def full_precision_linear(x_BTD: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
     """Operands as stored, result in float32."""
     if is_quantized(linear):
@@ -190,11 +195,12 @@ class Decoder(TokenModule):
         *,
         num_slots: int | None,
         last_index_B: torch.Tensor | None = None,
+        adds_all: bool = False,
         prompt: Prompt | None = None,
         num_new_B: torch.Tensor | None = None,
         table_BM: torch.Tensor | None = None,
         rows_B: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Return logits [B, T, V], or [B, 1, V] at `last_index_B`.
 
         Args:
@@ -202,6 +208,7 @@ class Decoder(TokenModule):
             num_slots: how many slots of the cache to attend to; None for a prompt that starts at 0, whose tokens
                 attend to each other.
             last_index_B: which token of each row to return logits for.
+            adds_all: return the results for all tokens too, behind those for `last_index_B`.
             prompt: what a prompt has beside its tokens, such as features of images.
             num_new_B: number of real tokens in each row, which come first; needed where a token has no slot of its
                 own: in layers with a window, and in states that tokens change.
@@ -227,7 +234,10 @@ class Decoder(TokenModule):
             if (features_BTD := next(added, None)) is not None:
                 x_BTD = x_BTD + self.own_tokens(features_BTD)
         x_BTD = self.all_tokens(x_BTD)
-        return self.head(x_BTD if last_index_B is None else one_token(x_BTD, last_index_B))
+        if last_index_B is None:
+            return self.head(x_BTD)
+        results = self.head(one_token(x_BTD, last_index_B))
+        return (*as_tuple(results), *as_tuple(self.head(x_BTD))) if adds_all else results
 
     def _num_kept(self, states: list[tuple[torch.Tensor, ...]]) -> dict[LayerKind, int]:
         """Slots of the layers of each kind; 0 for a kind of layers without slots."""
