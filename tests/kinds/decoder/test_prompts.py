@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from optimum_neuron.exporters.build import compile_source
-from optimum_neuron.exporters.request import without_weights
+from optimum_neuron.compiler import compile_graphs
+from optimum_neuron.exporters import without_weights
+from optimum_neuron.kinds import kind_of
 from optimum_neuron.kinds.decoder import paged, plan
 from tests.tiny import save_tiny
 
@@ -20,18 +21,21 @@ PAGED = {"continuous_batching": True, "block_size": 8, "prefill_chunk_size": 8, 
     ids=["hidden states", "paged", "generic"],
 )
 def test_prompts_are_captured_once_for_both_of_their_graphs(family, options, num_captures, tmp_path, monkeypatch):
-    source, config, target, _ = without_weights(save_tiny(tmp_path / family, family), {**SIZES, **options})
+    source, config, _, _ = without_weights(save_tiny(tmp_path / family, family), {**SIZES, **options})
     exports, real = [], torch.export.export
 
     def export(*arguments, **options):
         exports.append(arguments)
         return real(*arguments, **options)
 
+    def compiled():
+        captures = kind_of(config.task, family).plan(source, config, trust_remote_code=False).captures
+        return compile_graphs(captures, target=None).program
+
     monkeypatch.setattr("torch.export.export", export)
-    program = compile_source(source, config, target.value).compiled.program
+    program = compiled()
     assert (len(exports), len(program.graphs)) == (num_captures, 4)
     if num_captures < len(program.graphs):
         for module in (plan, paged):
             monkeypatch.setattr(module, "prompt_captures", lambda *alone: [*alone])
-        alone = compile_source(source, config, target.value).compiled.program
-        assert len(exports) == num_captures + 4 and program.content_hash() == alone.content_hash()
+        assert program.content_hash() == compiled().content_hash() and len(exports) == num_captures + 4
