@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, LlamaConfig
+from transformers import BertConfig, LlamaConfig, MarianConfig
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import pipeline_cores_of
 from optimum_neuron.simulator import compare, estimate, estimate_training
 from tests.raising import raises
+from tests.seq2seq import SIZES
 
 BERT = BertConfig(architectures=["BertForSequenceClassification"])
 """BERT base."""
@@ -92,6 +93,13 @@ def test_decoders_and_training_are_refused():
         estimate(decoder, instance="inf1.xlarge", sequence_length=64)
     with raises(ConfigError, target="inf1"):
         estimate_training(decoder, instance="inf1.24xlarge")
+
+
+def test_text_encoder_decoder_is_estimated():
+    marian = MarianConfig(architectures=["MarianMTModel"], **SIZES)
+    report = estimate(marian, instance="inf1.xlarge", sequence_length=16, output_length=4)
+    assert report.kind == "seq2seq" and report.target == "inf1"
+    assert report.tpot_ms.high / report.tpot_ms.low > 4  # no published value
 
 
 def test_sizes_of_inf1_are_compared_by_name():

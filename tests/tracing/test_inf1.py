@@ -182,6 +182,14 @@ def test_pipelines_of_1_2_and_4_cores_are_bitwise_equal():
     torch.testing.assert_close(results[0], model(x), **CLOSE)
 
 
+def test_log_says_when_weights_exceed_the_cores_of_a_pipeline(caplog, monkeypatch):
+    monkeypatch.setattr("optimum_neuron.tracing.inf1.log.WEIGHTS_OF_PIPELINE_CORE", 100)
+    for width, exceeds in ((4, False), (16, True)):
+        caplog.clear()
+        inf1.trace(deep(width), torch.rand(2, width), compiler_args="--neuroncore-pipeline-cores 2").close()
+        assert ("read from DRAM" in caplog.text) is exceeds
+
+
 def test_replicas_of_a_pipeline_take_cores_in_a_row():
     traced = inf1.trace(deep(), torch.rand(2, 8), compiler_args="--neuroncore-pipeline-cores 2")
     set_neuron_cores(traced, 0, 4)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...errors import NeuronError
+from ...hardware import WEIGHTS_OF_PIPELINE_CORE, pipeline_cores_of
 from .graph import Operation
 from .parts import Part
 from .segments import Plan
@@ -49,8 +50,18 @@ def before_compile(plan: Plan) -> None:
 def segment_starts(number: int, part: Part, words: Sequence[str], num_stages: int) -> None:
     """Tell that a segment is compiled."""
     LOGGER.info("Segment %d: %d operations, compiled by neuron-cc %s", number, len(part.operations), " ".join(words))
-    if num_stages > 1:
-        LOGGER.info("Segment %d runs on %d cores as a pipeline", number, num_stages)
+    if num_stages == 1:
+        return
+    weights = {value: value.weight for one in part.operations for value in one.inputs if value.weight is not None}
+    num_weights = sum(weight.numel() for weight in weights.values())
+    LOGGER.info("Segment %d runs on %d cores as a pipeline", number, num_stages)
+    if num_weights > num_stages * WEIGHTS_OF_PIPELINE_CORE:
+        LOGGER.warning(
+            "Segment %d has %.1f million weights, and %d cores keep %.0f million: the others are read from DRAM in "
+            "every run. The documented number is --neuroncore-pipeline-cores %d.",
+            *(number, num_weights / 1e6, num_stages, num_stages * WEIGHTS_OF_PIPELINE_CORE / 1e6),
+            pipeline_cores_of(num_weights),
+        )
 
 
 def segment_failed(number: int, error: NeuronError) -> None:
