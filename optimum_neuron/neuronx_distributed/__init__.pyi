@@ -23,4 +23,4 @@ from . import (
     zero as zero,
 )
 from .hf_tracer import HFTracer as HFTracer
-from .rings import CollectivesConfig as CollectivesConfig
+from .rings import CollectivesConfig as CollectivesConfig, SkipMode as SkipMode

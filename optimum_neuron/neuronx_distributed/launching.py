@@ -7,8 +7,16 @@ from typing import Any
 
 import torch.distributed as dist
 
+from .. import xla
 from ..base import env
-from .parallel_state import is_global_rank_zero
+from .parallel_state import cpu_mode, is_global_rank_zero
+
+
+def begin() -> None:
+    """Make "xla" a device of torch and a backend of torch.distributed, unless NXD_CPU_MODE=1."""
+    if not cpu_mode():
+        xla.enable()
+        xla.process_groups.register()
 
 
 def get_local_world_size() -> int:

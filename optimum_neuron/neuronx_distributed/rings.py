@@ -1,4 +1,4 @@
-"""Rings of ranks, in which each rank sends to the next one.
+"""Options of the vendor's kernels that libraries make: rings of ranks, in which each rank sends to the next one.
 
 >>> from optimum_neuron.neuronx_distributed.rings import CollectivesConfig
 >>> CollectivesConfig(replica_groups=[[0, 2], [1, 3]]).rank_src_tgt_pairs[3]
@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 
@@ -26,3 +27,13 @@ class CollectivesConfig:
         """
         self.rank_src_tgt_pairs = {rank: pairs_of_ring(group) for group in replica_groups for rank in group}
         """Pairs of sender and receiver in the ring of each rank."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SkipMode:
+    """Which parts of a block a kernel of experts leaves out."""
+
+    skip_token: bool = False
+    """Tokens that are padding."""
+    skip_weight: bool = False
+    """Weights that the block before has loaded."""

@@ -17,6 +17,7 @@ from . import (
     nested as nested,
     ordinals as ordinals,
     parallel_loader as parallel_loader,
+    process_groups as process_groups,
     profiler as profiler,
     random_state as random_state,
     rendezvous as rendezvous,

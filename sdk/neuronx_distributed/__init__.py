@@ -8,10 +8,13 @@ vendor's own package runs on this package's `torch_xla` and `torch_neuronx`.
     from neuronx_distributed.parallel_layers import parallel_state
 """
 
+import importlib
+
 from optimum_neuron.base.doors import Missing, Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 
 refuse_beside("neuronx-distributed", __name__)
+importlib.import_module("optimum_neuron.neuronx_distributed.launching").begin()
 
 _ROOT = "optimum_neuron.neuronx_distributed"
 

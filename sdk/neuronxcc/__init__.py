@@ -29,6 +29,7 @@ NAMES: Names = {
     "neuronxcc.nki.language.constants": _older(".language", "tile_size"),
     "neuronxcc.nki._private_kernels": {},
     "neuronxcc.nki._private_kernels.attention": _older("", "attention_isa_kernel"),
+    "neuronxcc.nki._private_kernels.blockwise_mm": {"SkipMode": "optimum_neuron.neuronx_distributed:SkipMode"},
     "neuronxcc.nki._private_kernels.collectives": {
         "CollectivesConfig": "optimum_neuron.neuronx_distributed:CollectivesConfig"
     },

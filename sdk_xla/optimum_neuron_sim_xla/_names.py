@@ -147,7 +147,14 @@ NAMES: Names = {
     "torch_xla.core.xla_builder": {OTHERS: Missing(_HLO)},
     "torch_xla.core.xla_op_registry": {OTHERS: Missing(_HLO)},
     "torch_xla.core.xla_env_vars": _here(
-        *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "PJRT_DEVICE", "PJRT_LOCAL_PROCESS_COUNT", "PJRT_LOCAL_PROCESS_RANK"),
+        *(
+            "HOST_WORLD_SIZE",
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "PJRT_DEVICE",
+            "PJRT_LOCAL_PROCESS_COUNT",
+            "PJRT_LOCAL_PROCESS_RANK",
+        ),
         *("PJRT_SELECT_DEFAULT_DEVICE", "RANK", "WORLD_SIZE"),
     ),
     "torch_xla.core.xla_model": {

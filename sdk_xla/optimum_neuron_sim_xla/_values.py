@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optimum_neuron.base.vendor import refuse_beside
-from optimum_neuron.xla import enable, graphs, links, ordinals, selection
+from optimum_neuron.xla import enable, graphs, links, ordinals, process_groups, selection
 
 __version__ = "2.9.0"
 """Release of torch_xla whose names these are: the last one that the Neuron SDK uses."""
@@ -14,6 +14,7 @@ REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX = "sum", "
 
 LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_WORLD_SIZE = "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
 PJRT_DEVICE, PJRT_SELECT_DEFAULT_DEVICE = "PJRT_DEVICE", "PJRT_SELECT_DEFAULT_DEVICE"
+HOST_WORLD_SIZE = "HOST_WORLD_SIZE"
 PJRT_LOCAL_PROCESS_COUNT, PJRT_LOCAL_PROCESS_RANK = "PJRT_LOCAL_PROCESS_COUNT", "PJRT_LOCAL_PROCESS_RANK"
 
 _OLD = "torch_xla.core.xla_model"
@@ -35,7 +36,7 @@ get_ordinal = selection.renamed(
 
 
 def begin() -> None:
-    """Make "xla" a device of torch when `torch_xla` is imported.
+    """Make "xla" a device of torch, and a backend of torch.distributed, when `torch_xla` is imported.
 
     Raises:
         ImportError: the real torch_xla is installed.
@@ -43,3 +44,4 @@ def begin() -> None:
     refuse_beside("torch-xla", "torch_xla")
     enable()
     links.leave_at_exit()
+    process_groups.register()

@@ -10,7 +10,11 @@ from tests.xla.programs import run
 
 RESOLVE = """
 import importlib, inspect
+import torch.distributed as dist
+import torch_xla
 from optimum_neuron.errors import ModelError
+
+dist.init_process_group("xla", store=dist.HashStore(), rank=0, world_size=1)  # a backend without further imports
 from optimum_neuron_sim_xla._names import NAMES
 from tests.xla.published import PUBLISHED
 

@@ -1,0 +1,41 @@
+"""Names of `neuronx_distributed`: each leads to an object, or to the alternative."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from optimum_neuron.base.doors import Missing
+from optimum_neuron.errors import ModelError
+from tests.tree import ROOT
+
+
+@pytest.fixture
+def names(monkeypatch):
+    monkeypatch.setenv("NXD_CPU_MODE", "1")
+    monkeypatch.syspath_prepend(ROOT / "sdk")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "neuronx_distributed"]:
+        monkeypatch.delitem(sys.modules, name)
+    return importlib.import_module("neuronx_distributed").NAMES
+
+
+def test_every_name_leads_to_an_object(names):
+    for module, rows in names.items():
+        loaded = importlib.import_module(module)
+        for name, target in rows.items():
+            found = getattr(loaded, name)
+            if isinstance(target, Missing):
+                with pytest.raises(ModelError):
+                    found()
+
+
+def test_getters_are_those_of_their_groups(names):
+    from neuronx_distributed.parallel_layers import parallel_state
+
+    from optimum_neuron.neuronx_distributed import parallel_state as ours
+
+    assert parallel_state.get_tensor_model_parallel_rank == ours.TENSOR.rank
+    assert parallel_state.get_data_parallel_replica_groups == ours.DATA.replica_groups
+    assert not parallel_state.model_parallel_is_initialized()
