@@ -6,6 +6,7 @@ from optimum.commands.base import CommandInfo
 
 from .breakeven import BreakevenCommand
 from .buckets import BucketsCommand
+from .budget import BudgetCommand
 from .cache import CacheCommand
 from .check import CheckCommand
 from .consolidate import ConsolidateCommand
@@ -27,6 +28,7 @@ class NeuronCommand(CommandGroup):
     SUBCOMMANDS = subcommands(
         BreakevenCommand,
         BucketsCommand,
+        BudgetCommand,
         CacheCommand,
         CheckCommand,
         ConsolidateCommand,

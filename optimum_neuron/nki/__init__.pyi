@@ -24,6 +24,7 @@ from .kernel import (
     launch_ranks as launch_ranks,
     simulate as simulate,
 )
+from .named import load_kernel as load_kernel, parse_argument as parse_argument
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
 from .published_costs import InstructionCost as InstructionCost

@@ -1,0 +1,202 @@
+"""A checked budget: each value beside its limit and the recorded value, and which operators moved it.
+
+Recorded values are in a file beside the budget, `neuron.budget.json`, which belongs into version control.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from ..base.progress import Step
+from ..errors import ConfigError
+from ..files.atomic import write_bytes
+from ..files.plain_json import parse_json
+from .config import Entry, find_budget, read_budget
+from .limits import LIMITS, Value
+from .measure import Measured, measure
+
+FORMAT = 1
+MOVED = 0.001
+"""Share of a value from which a change is one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One value of an entry."""
+
+    entry: str
+    """Name of the entry."""
+    kind: str
+    """"model" or "kernel"."""
+    quantity: str
+    """Name in `LIMITS`."""
+    value: Value | None
+    """The value now; None if there is none."""
+    limit: Value | None
+    """Its limit; None without one."""
+    recorded: Value | None
+    """The value of the last recorded run; None without one."""
+    problem: str = ""
+    """Why there is no value."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it keeps its limit."""
+        if self.limit is None:
+            return True
+        return self.value is not None and LIMITS[self.kind][self.quantity].keeps(self.value, limit=self.limit)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it differs from the recorded value."""
+        if self.recorded is None or self.value is None:
+            return False
+        return abs(self.value - self.recorded) > MOVED * abs(self.recorded)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**dataclasses.asdict(self), "passed": self.passed, "moved": self.moved}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetReport:
+    """All values of a budget."""
+
+    path: Path
+    """The file of the budget."""
+    rows: tuple[Row, ...]
+    """Values with a limit, or that moved."""
+    reasons: Mapping[str, tuple[str, ...]]
+    """By entry whose values moved: operators or instructions that there are more or less of, largest change first."""
+    measured: Mapping[str, Measured]
+    """By entry."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every limit is kept."""
+        return all(row.passed for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "simulated": True,
+            "path": str(self.path),
+            "passed": self.passed,
+            "rows": [row.to_dict() for row in self.rows],
+            "reasons": {name: list(texts) for name, texts in self.reasons.items()},
+            "measured": {name: one.to_dict() for name, one in self.measured.items()},
+        }
+
+    def to_markdown(self) -> str:
+        """Return it as a comment for a pull request."""
+        lines = ["| entry | quantity | value | limit | recorded | |", "| --- | --- | ---: | ---: | ---: | --- |"]
+        for row in self.rows:
+            cells = (row.entry, row.quantity, shown(row.value), shown(row.limit), shown(row.recorded), verdict(row))
+            lines.append(f"| {' | '.join(cells)} |")
+        for name, texts in self.reasons.items():
+            lines += ["", f"**{name}** moved:", *(f"- {text}" for text in texts)]
+        return "\n".join([*lines, "", "All times are simulated.", ""])
+
+    def to_junit(self) -> str:
+        """Return it as JUnit XML: one test for each limit."""
+        limited = [row for row in self.rows if row.limit is not None]
+        failed = sum(not row.passed for row in limited)
+        suite = ElementTree.Element("testsuite", name="neuron budget", tests=str(len(limited)), failures=str(failed))
+        for row in limited:
+            case = ElementTree.SubElement(suite, "testcase", classname=row.entry, name=row.quantity)
+            if not row.passed:
+                text = f"{row.quantity} is {shown(row.value)}, the limit is {shown(row.limit)}. {row.problem}".strip()
+                ElementTree.SubElement(case, "failure", message=text)
+        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def record_file(path: str | Path) -> Path:
+    """Return the file with the recorded values of a budget."""
+    return Path(path).parent / "neuron.budget.json"
+
+
+def check_budget(path: str | Path | None = None, *, record: bool = False) -> BudgetReport:
+    """Measure every entry of a budget, and compare with its limits and with the recorded values.
+
+    Args:
+        path: the file; None: `neuron.toml` or `pyproject.toml` of the working folder.
+        record: whether to write the values as the recorded ones.
+
+    Raises:
+        ConfigError: the file is not a budget, or an option is wrong.
+        NeuronError: a model or kernel cannot be read.
+    """
+    path = find_budget() if path is None else Path(path)
+    entries, recorded = read_budget(path), _recorded(record_file(path))
+    measured = {}
+    for entry in entries:
+        with Step(f"Measuring {entry.name}"):
+            measured[entry.name] = measure(entry)
+    rows = [row for entry in entries for row in _rows(entry, measured[entry.name], recorded.get(entry.name, {}))]
+    moved = list(dict.fromkeys(row.entry for row in rows if row.moved))
+    reasons = {name: _reasons(measured[name].operators, recorded[name]["operators"]) for name in moved}
+    if record:
+        data = {"format": FORMAT, "entries": {name: one.to_dict() for name, one in measured.items()}}
+        text = json.dumps(data, indent=1, sort_keys=True) + "\n"
+        write_bytes(record_file(path), text.encode(), error=ConfigError)
+    return BudgetReport(path=path, rows=tuple(rows), reasons=reasons, measured=measured)
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        data = parse_json(path.read_bytes())
+        if data["format"] != FORMAT:
+            raise ValueError(f"its format is {data['format']}, not {FORMAT}")
+        return dict(data["entries"])
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        message = f"{path} is no record of a budget: {error}."
+        raise ConfigError(message, hint="Remove it, and record again with --record.", path=str(path)) from error
+
+
+def _rows(entry: Entry, measured: Measured, recorded: Mapping[str, Any]) -> list[Row]:
+    before = recorded.get("values", {})
+    rows = [
+        Row(
+            entry=entry.name,
+            kind=entry.kind,
+            quantity=name,
+            value=measured.values.get(name),
+            limit=entry.limits.get(name),
+            recorded=before.get(name),
+            problem="" if name in measured.values else measured.problem or f"{entry.subject} has no {name}.",
+        )
+        for name in LIMITS[entry.kind]
+        if name in entry.limits or name in measured.values
+    ]
+    return [row for row in rows if row.limit is not None or row.moved]
+
+
+def _reasons(now: Mapping[str, int], before: Mapping[str, int], most: int = 8) -> tuple[str, ...]:
+    changes = {name: now.get(name, 0) - before.get(name, 0) for name in {**before, **now}}
+    largest = sorted((name for name in changes if changes[name]), key=lambda name: (-abs(changes[name]), name))
+    texts = [f"{changes[name]:+d} {name}" for name in largest[:most]]
+    if len(largest) > most:
+        texts.append(f"and {len(largest) - most} more")
+    return tuple(texts) or ("the same operators: sizes, options, or versions changed",)
+
+
+def shown(value: Value | None) -> str:
+    """Return a value as text: four digits; nothing for None."""
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(value).lower()
+    return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
+def verdict(row: Row) -> str:
+    """Return what is to be said of a row: whether it is past its limit, and how it moved."""
+    parts: Sequence[str] = () if row.passed else ("past its limit",) if row.value is not None else (row.problem,)
+    if row.moved and not isinstance(row.value, bool) and row.recorded and row.value is not None:
+        parts = (*parts, f"{row.value / row.recorded - 1:+.1%}")
+    return ", ".join(parts)
