@@ -1,12 +1,12 @@
 """Budgets: limits that models and kernels must keep, checked in CI, with what moved since the last recorded run.
 
-    limits.py    what can be limited, and in which direction
-    config.py    `neuron.toml`: entries with their options and limits
-    measure.py   the values of an entry, simulated; cached by content
-    report.py    values beside limits and the recorded ones, as data, Markdown, and JUnit XML
+limits.py    what can be limited, and in which direction
+config.py    `neuron.toml`: entries with their options and limits
+measure.py   the values of an entry, simulated; cached by content
+report.py    values beside limits and the recorded ones, as data, Markdown, and JUnit XML
 
-    report = check_budget("neuron.toml")
-    assert report.passed, report.to_markdown()
+report = check_budget("neuron.toml")
+assert report.passed, report.to_markdown()
 """
 
 import lazy_loader

@@ -73,7 +73,9 @@ def read_budget(path: str | Path) -> tuple[Entry, ...]:
         data = data.get("tool", {}).get("neuron", {})
     _check_names(path, "table", data, _TABLES)
     entries = tuple(
-        _entry(path, kind, name, table) for tables, kind in _TABLES.items() for name, table in data.get(tables, {}).items()
+        _entry(path, kind, name, table)
+        for tables, kind in _TABLES.items()
+        for name, table in data.get(tables, {}).items()
     )
     if not entries:
         raise ConfigError(f"{path} has no budget.", hint="Add a table such as [models.chat].", path=str(path))

@@ -29,7 +29,8 @@ class Measured:
     values: Mapping[str, Value]
     """By the names in `LIMITS`; quantities that do not apply are left out."""
     operators: Mapping[str, int]
-    """Calls of each operator by module, as "aten.mm in model.layers.0-3.mlp"; instructions of a kernel by line."""
+    """Calls of each operator by module, as "aten.mm in model.layers.0-3.mlp"; of a kernel, instructions by the text of
+    their line."""
     facts: Mapping[str, str]
     """On what they were measured: instance, target, cores."""
     problem: str = ""
@@ -65,18 +66,17 @@ def _key(entry: Entry) -> dict[str, Any]:
         from ..sources import find_folder
 
         content = {"checkpoint": checkpoint_hash(find_folder(entry.subject, with_weights=False))}
-        content["instance"] = env.instance()
+        content["instance"] = env.instance_type()
     return {"kind": entry.kind, "subject": entry.subject, "options": dict(entry.options), "content": content}
 
 
 def _measured_model(entry: Entry) -> Measured:
     from ..checking import check_model
-    from ..simulator import EstimateRequest, estimate
-    from ..simulator import KEYWORDS as OF_ESTIMATES
+    from ..simulator import KEYWORDS, estimate
 
     options = dict(entry.options)
     shapes = ("batch_size", "sequence_length", "tensor_parallel_size", "task")
-    of_graphs = {name: value for name, value in options.items() if name not in OF_ESTIMATES or name in shapes}
+    of_graphs = {name: value for name, value in options.items() if name not in KEYWORDS or name in shapes}
     if instance := options.get("instance"):
         of_graphs["instance_type"] = instance
     report = check_model(entry.subject, **of_graphs)
@@ -94,7 +94,6 @@ def _measured_model(entry: Entry) -> Measured:
         key = f"{one.calls.op} in {', '.join(path or 'top level' for path in one.calls.module_paths) or 'top level'}"
         operators[key] = operators.get(key, 0) + one.calls.count
     facts, problem = {"instance": report.instance.name, "target": report.target.value.name}, ""
-    assert set(options) >= {name for name in options if name in EstimateRequest.__dataclass_fields__}
     try:
         result = estimate(entry.subject, **options)
     except DeviceMemoryError as error:
@@ -106,7 +105,7 @@ def _measured_model(entry: Entry) -> Measured:
 
 
 def _measured_kernel(entry: Entry) -> Measured:
-    from ..nki import analyze, jit, load_kernel, parse_argument, simulate
+    from ..nki import analyze, costs_of, jit, load_kernel, parse_argument, simulate
 
     kernel = simulate(load_kernel(entry.subject))
     if target := entry.options.get("target"):
@@ -124,7 +123,6 @@ def _measured_kernel(entry: Entry) -> Measured:
         "roofline_share": analysis.roofline_share,
     }
     operators: dict[str, int] = {}
-    for event in analysis.events:
-        key = f"{event.record.opcode} in {Path(event.record.line).name}"
-        operators[key] = operators.get(key, 0) + 1
+    for cost in costs_of(analysis):
+        operators[cost.source] = operators.get(cost.source, 0) + cost.num_instructions
     return Measured(values=values, operators=operators, facts={"target": analysis.target})

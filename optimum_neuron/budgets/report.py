@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -58,9 +58,18 @@ class Row:
             return False
         return abs(self.value - self.recorded) > MOVED * abs(self.recorded)
 
+    @property
+    def verdict(self) -> str:
+        """What is to be said of it: whether it is past its limit, and how it moved."""
+        parts = [] if self.passed else [self.problem or "past its limit"]
+        if self.moved and not isinstance(self.value, bool) and self.recorded and self.value is not None:
+            parts.append(f"{self.value / self.recorded - 1:+.1%}")
+        return ", ".join(parts)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {**dataclasses.asdict(self), "passed": self.passed, "moved": self.moved}
+        derived = {"passed": self.passed, "moved": self.moved, "verdict": self.verdict}
+        return {**dataclasses.asdict(self), **derived}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +105,7 @@ class BudgetReport:
         """Return it as a comment for a pull request."""
         lines = ["| entry | quantity | value | limit | recorded | |", "| --- | --- | ---: | ---: | ---: | --- |"]
         for row in self.rows:
-            cells = (row.entry, row.quantity, shown(row.value), shown(row.limit), shown(row.recorded), verdict(row))
+            cells = (row.entry, row.quantity, shown(row.value), shown(row.limit), shown(row.recorded), row.verdict)
             lines.append(f"| {' | '.join(cells)} |")
         for name, texts in self.reasons.items():
             lines += ["", f"**{name}** moved:", *(f"- {text}" for text in texts)]
@@ -192,11 +201,3 @@ def shown(value: Value | None) -> str:
     if value is None or isinstance(value, bool):
         return "" if value is None else str(value).lower()
     return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
-
-
-def verdict(row: Row) -> str:
-    """Return what is to be said of a row: whether it is past its limit, and how it moved."""
-    parts: Sequence[str] = () if row.passed else ("past its limit",) if row.value is not None else (row.problem,)
-    if row.moved and not isinstance(row.value, bool) and row.recorded and row.value is not None:
-        parts = (*parts, f"{row.value / row.recorded - 1:+.1%}")
-    return ", ".join(parts)

@@ -21,7 +21,7 @@ from .parser import Command
 
 class BudgetCommand(Command):
     COMMAND = CommandInfo(name="budget", help="Check limits of models and kernels, for CI (simulated).")
-    DESCRIPTION = """Measure the models and kernels of neuron.toml, and exit with 1 where one is past a limit. Simulated.
+    DESCRIPTION = """Measure models and kernels of neuron.toml, and exit with 1 where one is past a limit. Simulated.
 
   optimum-cli neuron budget
   optimum-cli neuron budget --record                      # the values that later runs are compared with
@@ -53,24 +53,18 @@ class BudgetCommand(Command):
 
 def show_budget(out: Out, data: Mapping[str, Any]) -> None:
     """Render each limit with its value, and what moved."""
-    from ..budgets import Row
-    from ..budgets.report import shown, verdict
+    from ..budgets import shown
 
-    rows = [Row(**{key: value for key, value in row.items() if key not in ("passed", "moved")}) for row in data["rows"]]
-    out.table(
-        [
-            {
-                "entry": row.entry,
-                "quantity": row.quantity,
-                "value": shown(row.value),
-                "limit": shown(row.limit),
-                "recorded": shown(row.recorded),
-                "": verdict(row) or "ok",
-            }
-            for row in rows
-        ],
-        title=f"budget of {data['path']}, simulated",
-    )
+    rows = [
+        {
+            "entry": row["entry"],
+            "quantity": row["quantity"],
+            **{name: shown(row[name]) for name in ("value", "limit", "recorded")},
+            "": row["verdict"] or "ok",
+        }
+        for row in data["rows"]
+    ]
+    out.table(rows, title=f"budget of {data['path']}, simulated")
     for name, texts in data["reasons"].items():
         out.text()
         out.text(f"{name} moved:")

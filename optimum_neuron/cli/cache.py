@@ -214,14 +214,19 @@ def show_pruned(out: Out, pruned: Mapping[str, Any]) -> None:
     out.text(f"{verb} {size(pruned['freed_bytes'])}: {counted(len(rows), 'file or folder', 'files and folders')}")
 
 
-_RECORDS = {"counts": "counts of estimates", "validated": "comparisons of validated models"}
+_RECORDS = {
+    "counts": "counts of estimates",
+    "validated": "comparisons of validated models",
+    "budgets": "values of budgets",
+}
 
 
 def _records() -> tuple[Records, ...]:
+    from ..budgets import BUDGETS
     from ..exporters import COMPARISONS
     from ..simulator import COUNTS
 
-    return (COUNTS, COMPARISONS)
+    return (COUNTS, COMPARISONS, BUDGETS)
 
 
 def _with_records(pruned: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:

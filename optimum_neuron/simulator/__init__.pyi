@@ -57,7 +57,7 @@ from .entry import (
 )
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
-from .known import COUNTS as COUNTS, count_file as count_file
+from .known import COUNTS as COUNTS, checkpoint_hash as checkpoint_hash, count_file as count_file
 from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .pipelined import (

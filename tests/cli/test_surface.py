@@ -54,6 +54,7 @@ SURFACE = {
         *("--day-rate", "--engineer-days", "--gpu-hours-per-run", "--gpu-price", "--gpu-throughput"),
         *("--hours-per-run", "--inferences-per-month", "--instance", "--price", "--runs-per-month", "--throughput"),
     ],
+    "budget": [*OUTPUT, "--junit", "--markdown", "--record", "FILE"],
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
     "check": [*GRAPHS, *OUTPUT, "--all_graphs", "--allow_host_ops", "--fail-on", "MODEL"],
     "consolidate": [*OUTPUT, "--config", "--format", "-f", "CHECKPOINT", "OUTPUT"],

@@ -9,7 +9,7 @@ Tags behind the language set the handling of a block:
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a separate process
     ```... needs:A,B       runs where these modules are installed, `A>=1.2` in such a version; only blocks that need
                            them too see its names
-    ```python file:NAME    is written to this file, which later blocks use
+    ```... file:NAME       is written to this file, which later blocks use
     ```bash apart          runs in its own process, whatever the commands are
     ```text output         is exactly the stdout of the block before it
 

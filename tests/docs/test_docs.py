@@ -21,7 +21,9 @@ README = ROOT / "README.md"
 
 def runnable(path: Path, *, checkpoint: bool) -> list[Fence]:
     """Blocks of a page that run in one test: with a real model, or without."""
-    result = [f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags]
+    result = [
+        f for f in fences.page_fences(path) if f.language in (*PYTHON, *SHELL) or "output" in f.tags or f.value("file")
+    ]
     kept, keep = [], False
     for fence in result:
         if "output" not in fence.tags:

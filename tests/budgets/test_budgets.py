@@ -1,0 +1,135 @@
+"""Budgets: limits in both directions, what moved since the recorded run, and files that are no budget."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from optimum_neuron.budgets.config import find_budget, read_budget
+from optimum_neuron.budgets.limits import LIMITS
+from optimum_neuron.budgets.report import check_budget, record_file
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.nki import analyze, load_kernel, parse_argument
+from optimum_neuron.simulator import QUANTITIES, estimate
+from tests.raising import raises
+from tests.tiny import tiny_config
+
+KERNEL = """
+from optimum_neuron.nki import isa as nisa, language as nl
+
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+    nl.store(out, tile)
+    return out
+"""
+BUDGET = """
+[kernels.double]
+kernel = "kernels.py:double"
+arguments = ["128x64"]
+limits = {{ {} }}
+"""
+
+
+@pytest.fixture
+def budget(tmp_path):
+    """Write a budget of the kernel with limits, and return its path."""
+    (tmp_path / "kernels.py").write_text(KERNEL)
+
+    def write(limits="num_instructions = 3"):
+        path = tmp_path / "neuron.toml"
+        path.write_text(BUDGET.format(limits))
+        return path
+
+    return write
+
+
+def test_values_are_those_of_the_analysis(budget):
+    report = check_budget(budget("total_us = 1e9, sbuf_bytes = 256, roofline_share = 0.0"))
+    analysis = analyze(load_kernel(f"{report.path.parent}/kernels.py:double"), parse_argument("128x64"))
+    values = {row.quantity: row.value for row in report.rows}
+    assert report.passed and values["sbuf_bytes"] == analysis.memory[0].peak == 256
+    assert values["total_us"] == analysis.total_us and values["roofline_share"] == analysis.roofline_share
+
+
+@pytest.mark.parametrize("limit", ["num_instructions = 2", "roofline_share = 1.0"])
+def test_limit_that_is_not_kept(budget, limit):
+    report = check_budget(budget(limit))
+    assert not report.passed
+    (failure,) = ElementTree.fromstring(report.to_junit()).iter("failure")
+    assert failure.get("message").startswith(limit.split()[0]) and "past its limit" in report.to_markdown()
+
+
+def test_what_moved_since_the_recorded_run(budget):
+    path = budget()
+    assert check_budget(path, record=True).reasons == {}
+    assert json.loads(record_file(path).read_text())["entries"]["double"]["values"]["num_instructions"] == 3
+    source = path.parent / "kernels.py"
+    source.write_text(KERNEL.replace("    nl.store", "    nisa.activation(tile, nl.exp, tile)\n    nl.store"))
+    report = check_budget(path)
+    (row,) = (row for row in report.rows if row.quantity == "num_instructions")
+    assert (row.value, row.recorded, row.passed, row.moved) == (4, 3, False, True)
+    assert report.reasons["double"] == ("+1 nisa.activation(tile, nl.exp, tile)",)
+
+
+def test_model_is_measured_as_estimate_and_check_do(tmp_path):
+    tiny_config("llama", architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "tiny")
+    path = tmp_path / "pyproject.toml"
+    options = 'instance = "trn1.2xlarge"\nsequence_length = 32\n'
+    limits = "limits = { compiles = true, tpot_ms = 1e3, tokens_per_s = 1e9 }\n"
+    path.write_text(f'[tool.neuron.models.chat]\nmodel = "tiny"\n{options}{limits}')
+    report = check_budget(find_budget(tmp_path))
+    rows = {row.quantity: row for row in report.rows}
+    assert rows["compiles"].passed and rows["tpot_ms"].passed and not rows["tokens_per_s"].passed
+    expected = estimate(tmp_path / "tiny", instance="trn1.2xlarge", sequence_length=32)
+    assert rows["tpot_ms"].value == expected.tpot_ms.value
+    assert any(name.startswith("aten.") and "layers.0" in name for name in report.measured["chat"].operators)
+
+
+def test_limits_of_models_are_quantities_of_an_estimate():
+    of_check = {"compiles", "num_graphs", "num_host_operators", "num_operators", "flops"}
+    assert set(LIMITS["model"]) - of_check <= set(QUANTITIES)
+
+
+@pytest.mark.parametrize(
+    ("text", "details"),
+    [
+        ("", {}),
+        ("[model.chat]\n", {"name": "model"}),
+        ("[models.chat]\nlimits = {}\n", {"entry": "chat"}),
+        ('[models.chat]\nmodel = "x"\nlimits = { tpot = 1 }\n', {"name": "tpot"}),
+        ('[models.chat]\nmodel = "x"\nlimits = { tpot_ms = "1" }\n', {"option": "tpot_ms", "value": "1"}),
+        ('[models.chat]\nmodel = "x"\nlimits = { compiles = 1 }\n', {"option": "compiles", "value": 1}),
+        ('[kernels.a]\nkernel = "a.py:b"\nargument = []\n', {"name": "argument"}),
+        ("models = 3 = 4", {}),
+    ],
+)
+def test_files_that_are_no_budget(tmp_path, text, details):
+    path = tmp_path / "neuron.toml"
+    path.write_text(text)
+    with raises(ConfigError, path=str(path), **details):
+        read_budget(path)
+
+
+def test_folder_without_a_budget_and_damaged_record(budget, tmp_path):
+    with raises(ConfigError, path=str(tmp_path)):
+        find_budget(tmp_path)
+    path = budget()
+    record_file(path).write_text("{}")
+    with raises(ConfigError, path=str(record_file(path))):
+        check_budget(path)
+
+
+def test_command_exits_with_1_past_a_limit(cli, budget, tmp_path):
+    path, files = (
+        budget("num_instructions = 2"),
+        ("--junit", str(tmp_path / "a.xml"), "--markdown", str(tmp_path / "a.md")),
+    )
+    result = cli("neuron", "budget", str(path), *files)
+    assert result.code == 1 and "past its limit" in result.stdout
+    assert "<failure" in (tmp_path / "a.xml").read_text() and "| double |" in (tmp_path / "a.md").read_text()
+    data = cli("neuron", "budget", str(budget()), "--json").json
+    assert data["passed"] and data["simulated"] and data["rows"][0]["value"] == 3
