@@ -56,7 +56,7 @@ SURFACE = {
     ],
     "budget": [*OUTPUT, "--junit", "--markdown", "--record", "FILE"],
     "buckets suggest": [*OUTPUT, "--column", "--dataset", "--max", "--multiple_of", "--tokenizer"],
-    "check": [*GRAPHS, *OUTPUT, "--all_graphs", "--allow_host_ops", "--fail-on", "MODEL"],
+    "check": [*GRAPHS, *OUTPUT, "--all_graphs", "--allow_host_ops", "--fail-on", "--from", "--to", "MODEL"],
     "consolidate": [*OUTPUT, "--config", "--format", "-f", "CHECKPOINT", "OUTPUT"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt", "--wait-for-host-code"],
     "doctor": OUTPUT,
@@ -75,6 +75,7 @@ SURFACE = {
         *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
         *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel"),
         *("--max_topk", "--on_device_sampling", "--refiner_model", "--denoising_end"),
+        *("--pipeline_parallel_size", "--neuroncore-pipeline-cores"),
     ],
     "estimate-training": [
         *OUTPUT,
