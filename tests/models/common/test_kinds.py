@@ -37,7 +37,11 @@ def options_of(model_type: str) -> dict[str, object]:
 
 @pytest.mark.full(days=7)
 @pytest.mark.parametrize("name", CASES)
-def test_equal_attributes_are_equal_computations(name):
+def test_equal_attributes_are_equal_computations(name, monkeypatch):
+    """The first graph is that of prompts with logits of the last and of all tokens, as it is captured."""
+    plan = importlib.import_module("optimum_neuron.kinds.decoder.plan")
+    share = plan.prompt_captures
+    monkeypatch.setattr(plan, "prompt_captures", lambda *each: share(*each) and [*each])
     model_type, options = CASES[name]
     family = build_decoder(tiny_config(model_type, **{**options, **options_of(model_type)}), dtype="float32")
     kinds = family.module.kinds
