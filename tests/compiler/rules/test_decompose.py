@@ -30,6 +30,23 @@ def test_core_operator_is_decomposed_where_torch_can(parts):
     assert {"aten.mul.Tensor", "aten.sum.dim_IntList"} <= set(result)
 
 
+def test_operator_outside_of_core_is_decomposed_where_torch_can(parts):
+    assert parts(torch.embedding, torch.rand(5, 2), torch.zeros(3, dtype=torch.int64)) not in (None, [])
+
+
+def test_decomposition_that_declines_does_not_count(parts):
+    """Regions of 5 / 3 elements are no windows of one size."""
+    pool = torch.nn.functional.adaptive_max_pool2d
+    assert parts(lambda x: pool(x, 3, return_indices=True), torch.randn(1, 1, 5, 5)) is None
+
+
+def test_parts_of_results_have_shapes(export):
+    node = next(n for n in export(torch.msort, torch.randn(4, 3)).graph.nodes if n.op == "call_function")
+    sort, values = decompose(OpCall.from_node(node))
+    assert sort.op == "aten.sort.default" and [one.shape for one in values.inputs + values.outputs][-1] == (4, 3)
+    assert len(values.outputs) == 1
+
+
 def test_no_tracer_runs_as_it_patches_modules_of_the_process(monkeypatch, export):
     node = next(n for n in export(torch.special.expit, torch.randn(4)).graph.nodes if n.op == "call_function")
     monkeypatch.setattr(torch.fx.Tracer, "trace", lambda *_, **__: pytest.fail("a tracer runs"))
