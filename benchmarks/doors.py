@@ -60,9 +60,8 @@ def _newer(settings: Settings) -> tuple[Any, Callable[..., Any]]:
 
     folder = contenders.folder(settings.model)
     neuron_config = NeuronConfig(seq_len=settings.sequence_length, max_context_length=128, torch_dtype="bfloat16")
-    model = families.NeuronLlamaForCausalLM(
-        folder, families.LlamaInferenceConfig(neuron_config, load_config=load_pretrained_config(folder))
-    )
+    kind = families.model_class("llama")
+    model = kind(folder, kind.get_config_cls()(neuron_config, load_config=load_pretrained_config(folder)))
     with tempfile.TemporaryDirectory() as compiled:
         model.compile(compiled)
         model.load(compiled)

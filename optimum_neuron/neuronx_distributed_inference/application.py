@@ -155,7 +155,8 @@ class NeuronBaseForCausalLM:
         if (lora := self.neuron_config.lora_config) is not None:
             for name, path in lora.lora_ckpt_paths.items():
                 model.load_adapter(Path(path).expanduser(), name)
-        if (draft := self._new_draft()) is not None:
+        draft: Any = self._new_draft()
+        if draft is not None:
             draft.load(folder / DRAFT)
         elif self.neuron_config.enable_eagle_speculation:
             draft = EagleDraft.from_pretrained(self._draft_path(), model)
@@ -203,7 +204,7 @@ class NeuronBaseForCausalLM:
         path, given = self._draft_path(), self.config.fused_spec_config
         assert given is not None
         kind = given.draft_model_cls or type(self)
-        return kind(path, given.draft_config)  # type: ignore[no-any-return]
+        return kind(path, given.draft_config)
 
     def _draft_path(self) -> str:
         given = self.config.fused_spec_config
@@ -300,7 +301,7 @@ class NeuronBaseForCausalLM:
         if self._sampler is None:
             return CausalLMOutputWithPast(logits=logits_RTV)
         output = CausalLMOutputWithPast(logits=logits_RTV if self.neuron_config.output_logits else None)
-        output.tokens = self._sampler(logits_RTV[:, -1], params)  # type: ignore[attr-defined]
+        output.tokens = self._sampler(logits_RTV[:, -1], params)
         return output
 
     __call__ = forward

@@ -58,6 +58,9 @@ _OF_SAVED = (
 class NeuronConfig:
     """Options of a compiled model, as NxD Inference names them."""
 
+    enable_fused_speculation: bool
+    token_generation_batches: Any
+
     def __init__(self, **options: Any) -> None:
         self.is_prefill_stage: bool | None = None
         given = {name: options.pop(name) for name in list(options) if name not in _OF_SAVED}
@@ -135,6 +138,9 @@ class MultimodalVisionNeuronConfig(NeuronConfig):
 
 class MoENeuronConfig(NeuronConfig):
     """Options of a model with experts."""
+
+    capacity_factor: float | None
+    hybrid_sharding_config: Any
 
     def __init__(self, **options: Any) -> None:
         for name, value in OF_EXPERTS.items():

@@ -39,4 +39,4 @@ globals().update({name: found for classes in CLASSES.values() for name, found in
 
 def model_class(name: str) -> type[NeuronBaseForCausalLM]:
     """Return the model of a family."""
-    return CLASSES[name][f"Neuron{FAMILIES[name].name}ForCausalLM"]  # type: ignore[no-any-return]
+    return CLASSES[name][f"Neuron{FAMILIES[name].name}ForCausalLM"]

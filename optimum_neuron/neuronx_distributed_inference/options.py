@@ -67,7 +67,7 @@ _DTYPES = ("float32", "float16", "bfloat16")
 
 def changed(config: NeuronConfig) -> list[str]:
     """Return the keywords that differ from what they are by themselves."""
-    lists = dict.fromkeys(LISTS, [])
+    lists: dict[str, list[Any]] = dict.fromkeys(LISTS, [])
     own = {**DEFAULTS, **OF_EXPERTS, **lists, **{name: getattr(config, other) for name, other in DERIVED.items()}}
     own |= computed(config)
     return [name for name, value in own.items() if hasattr(config, name) and getattr(config, name) != value]

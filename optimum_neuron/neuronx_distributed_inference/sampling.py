@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -18,7 +18,7 @@ from ..errors import ConfigError, ShapeError
 
 logger = logging.getLogger(__name__)
 
-Numbers = float | Sequence[float] | torch.Tensor
+Numbers: TypeAlias = float | Sequence[float] | torch.Tensor
 _IGNORED = -3000.0
 """In place of logits that are left out: their probability is 0."""
 _COLUMNS = 3
@@ -174,6 +174,11 @@ class Sampler(torch.nn.Module):
         """Return a number between 0 and 1 for each row."""
         shape = (cumulated.shape[0], *[1] * (cumulated.ndim - 2), num_samples)
         return torch.full(shape, 0.5) if self.deterministic else torch.rand(shape)
+
+
+def cumsum(tensor_in: torch.Tensor, dim: int, on_cpu: bool = False) -> torch.Tensor:
+    """Return cumulated sums; `on_cpu` is not needed: torch's operator runs on both."""
+    return torch.cumsum(tensor_in, dim)
 
 
 def create_sampler(neuron_config: Any, lm_head_tp_degree: int | None = None, do_sample: bool | None = None) -> Sampler:

@@ -70,7 +70,14 @@ NAMES: Names = {
     f"{_BASE}.modules.generation": {},
     f"{_BASE}.modules.generation.sampling": _ours(
         ".sampling",
-        *("Sampler", "create_sampler", "infer_sampling_params", "prepare_sampling_params", "validate_sampling_params"),
+        *(
+            "Sampler",
+            "create_sampler",
+            "cumsum",
+            "infer_sampling_params",
+            "prepare_sampling_params",
+            "validate_sampling_params",
+        ),
     ),
     f"{_BASE}.modules.lora_serving": _ours("", "LoraServingConfig"),
     f"{_BASE}.utils": {},
