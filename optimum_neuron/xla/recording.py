@@ -33,6 +33,7 @@ _DTYPE_NAMES = ("dtype", "out_dtype", "output_dtype")
 _PLACES_OF_TENSORS = ("layout", "device", "pin_memory", "generator")
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 """By their numbers in `c10::MemoryFormat`."""
+_RANDOM_FROM = getattr(torch.ops.aten.random, "from")
 _COLLECTIVES = "c10d::"
 """Operators of torch's process groups, of which the graph has what they exchange."""
 
@@ -131,6 +132,8 @@ class _Builder:
         positional = tuple(named[one.name] for one in called._schema.arguments if not one.kwarg_only)
         keywords = {one.name: named.get(one.name) for one in called._schema.arguments if one.kwarg_only}
         keywords = {name: value for name, value in keywords.items() if value is not None}
+        if called is _RANDOM_FROM:  # code of a graph cannot name it, for `from` is a word of Python
+            called, positional = torch.ops.aten.random.to, (positional[0], positional[2])
         results: list[Any] = list(operation.results)
         if functional is not None and functional is not target:
             results = results or list(written)

@@ -112,6 +112,13 @@ def test_graphs_differ_by_structure_and_not_by_data(change, num_graphs):
     assert len(report.REPORT.rows) == num_graphs
 
 
+def test_random_numbers_between_two_bounds_are_compiled():
+    """The overload of this operator is `from`, a word of Python."""
+    numbers = torch.empty(64).to("xla").random_(2, 5)
+    xla.sync()
+    assert compiles() == 1 and set(numbers.tolist()) == {2.0, 3.0, 4.0}
+
+
 def test_data_flow_decides():
     data, other = torch.ones(4).to("xla"), torch.ones(4).to("xla")
     for left, right in ((data, data), (data, other)):
