@@ -1,6 +1,7 @@
-"""Other libraries' classes over the engine: greedy tokens a second of each door, against `generate` of the same model.
+"""Other libraries' classes over the engine: greedy tokens a second of each door, against the engine of the same model.
 
-Each door runs its own loop, which may cost at most 3 % of the engine's speed.
+Each door runs its own loop, which may cost at most 3 % of the engine's speed: `generate` for `transformers_neuronx`,
+continuous batching with its manager for vLLM's `LLM`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,43 @@ from typing import Any
 from . import contenders
 from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
 
-PROMPT, ANSWER = 16, 128
+PROMPT, ANSWER, REQUESTS = 16, 128, 8
 
 
 def run(settings: Settings) -> list[Row]:
-    """Measure the doors in turn, each on its own compiled model."""
+    """Measure each door in turn with the engine, on a compiled model of its own."""
+    return [*_generating(settings), *_vllm(settings)]
+
+
+def _vllm(settings: Settings) -> list[Row]:
+    """Requests of `LLM.generate`, against the same requests to the manager."""
+    from optimum_neuron.vllm_neuron import LLM, SamplingParams
+
+    llm = LLM(str(contenders.folder(settings.model)), max_model_len=settings.sequence_length, max_num_seqs=4)
+    manager, model = llm.llm_engine.core.generator.manager, llm.llm_engine.core.generator.model
+    model.wait_for_host_code()
+    prompts = [list(range(5 + number, 5 + number + PROMPT)) for number in range(REQUESTS)]
+    params = SamplingParams(temperature=0.0, max_tokens=ANSWER, ignore_eos=True)
+    num_tokens = REQUESTS * ANSWER
+
+    def batched() -> None:
+        names = manager.add_requests(prompts, max_new_tokens=ANSWER, eos_token_id=-1, do_sample=False)
+        for name in names:
+            assert len(manager.get_result(name).generated_tokens) == ANSWER
+
+    def manager_alone() -> float:
+        return num_tokens / seconds(batched)
+
+    def vllm() -> float:
+        return num_tokens / seconds(lambda: llm.generate(prompts, params, use_tqdm=False))
+
+    times = in_turn({"continuous batching": manager_alone, "vllm": vllm}, settings.rounds)
+    plain, own = times["continuous batching"], times["vllm"]
+    return [*rows_of(times, "tokens/s"), ratio("vllm over continuous batching", own, plain, note="at least 0.97")]
+
+
+def _generating(settings: Settings) -> list[Row]:
+    """Doors of single sequences, against `generate` of the same model."""
     import torch
 
     ids = torch.arange(5, 5 + PROMPT)[None]

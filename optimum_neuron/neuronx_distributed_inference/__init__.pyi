@@ -24,6 +24,7 @@ from .inference_config import (
     InferenceConfig as InferenceConfig,
     load_pretrained_config as load_pretrained_config,
 )
+from .keywords import NAMES as NAMES, OF_EXPERTS as OF_EXPERTS
 from .parts import (
     ChunkedPrefillConfig as ChunkedPrefillConfig,
     FusedSpecNeuronConfig as FusedSpecNeuronConfig,

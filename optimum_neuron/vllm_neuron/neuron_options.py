@@ -16,9 +16,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, invalid_choice
+from ..errors import ConfigError, invalid_choice, nearest
+from ..neuronx_distributed_inference import NAMES, OF_EXPERTS
 from ..options.option import check_known
 from ..options.peer_attributes import joined
+from ..transformers_neuronx import NeuronConfig
 
 if TYPE_CHECKING:
     from .engine_args import EngineArgs
@@ -56,6 +58,8 @@ _REFUSED = {
     "is_mxfp4_compute": "Use a checkpoint in mxfp4: its experts are compiled so.",
     "sparse_attn": "Use a checkpoint whose own layers have a sliding window.",
 }
+_KNOWN = (*NAMES, *OF_EXPERTS, *(field.name for field in dataclasses.fields(NeuronConfig)), *_REFUSED)
+"""Every keyword of NxD Inference and of transformers_neuronx."""
 _TNX_WEIGHTS, _TNX_CACHE = {"s8": "int8", "f8e4m3fn": "fp8"}, {"s8": "int8", "f8e4m3fn": "fp8"}
 _OF_PLUGIN = (
     *("num_batched_tokens_buckets", "num_seqs_buckets", "kv_segment_size_buckets", "decode_context_length_buckets"),
@@ -125,7 +129,14 @@ def _check_blocks(args: EngineArgs, config: Mapping[str, Any]) -> None:
 
 
 def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
-    """Keywords of NxD Inference and of transformers_neuronx."""
+    """Keywords of NxD Inference and of transformers_neuronx; unknown ones are warned about, as there."""
+    for name in config:
+        if name not in (*_KNOWN, *_NAMES):
+            logger.warning(
+                "override_neuron_config has %r, which is no keyword of NeuronConfig%s",
+                name,
+                nearest(name, _KNOWN) or ".",
+            )
     for name, hint in _REFUSED.items():
         if config.get(name):
             value = str(config[name])
@@ -150,7 +161,9 @@ def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
     found.is_eagle = bool(config.get("enable_eagle_speculation") or config.get("is_eagle3"))
     used |= {"is_prefix_caching", "speculation_length", "enable_eagle_speculation", "is_eagle3"}
     used |= {"is_continuous_batching", "is_block_kv_layout", "enable_fused_speculation"}
-    found.unused = [name for name, value in config.items() if name not in used and value not in (None, False)]
+    found.unused = [
+        name for name, value in config.items() if name not in used and name in _KNOWN and value not in (None, False)
+    ]
     return found
 
 

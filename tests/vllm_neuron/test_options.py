@@ -1,0 +1,163 @@
+"""vLLM's arguments as options of an export: three forms of the Neuron part, environment variables, flags."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+
+import pytest
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.vllm_neuron import server
+from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
+from optimum_neuron.vllm_neuron.engine_args import DEFAULTS, EngineArgs
+from optimum_neuron.vllm_neuron.options import read_args
+from tests.raising import raises
+from tests.tiny import save_tiny, save_tokenizer
+
+CONFIG = {
+    "context_encoding_buckets": [128, 256],
+    "token_generation_buckets": [256],
+    "on_device_sampling_config": {"global_topk": 64},
+    "quantized": True,
+    "quantization_dtype": "f8e4m3",
+    "quantization_type": "per_channel_symmetric",
+    "skip_warmup": True,
+    "async_mode": False,
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("options") / "tiny"
+    save_tiny(folder, "llama", num_hidden_layers=1, max_position_embeddings=1024, num_attention_heads=8)
+    return str(save_tokenizer(folder))
+
+
+def options(checkpoint, **given):
+    return read_args(EngineArgs(model=checkpoint, **given)).options
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"override_neuron_config": CONFIG},
+        {"additional_config": {"override_neuron_config": CONFIG}},
+    ],
+)
+def test_keywords_of_nxd_inference_are_options(checkpoint, caplog, form):
+    caplog.set_level(logging.INFO)
+    found = options(checkpoint, max_num_seqs=4, max_model_len=256, **form)
+    assert found["batch_size"] == 4 and found["sequence_length"] == 256 and found["continuous_batching"]
+    assert found["prefill_buckets"] == (128, 256) and found["decode_buckets"] == (256,)
+    assert found["quantized"] and found["on_device_sampling_config"] == {"global_topk": 64}
+    assert [record.args[0] for record in caplog.records if "Without effect" in record.msg] == ["skip_warmup"]
+
+
+def test_keywords_of_the_plugin_are_options_with_its_checks(checkpoint):
+    config = {
+        "num_batched_tokens_buckets": [128, 512],
+        "num_seqs_buckets": [1, 4],
+        "decode_context_length_buckets": [256],
+        "kv_segment_size_buckets": [512],
+    }
+    sizes = {"max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 512}
+    found = options(checkpoint, **sizes, additional_config={"neuron_config": config})
+    assert found["prefill_buckets"] == (128, 512) and found["decode_buckets"] == (256, 512)
+    wrong = {
+        "num_seqs_buckets": [1, 2],
+        "num_batched_tokens_buckets": [128],
+        "decode_context_length_buckets": [100],
+        "kv_segment_size_buckets": [700],
+    }
+    for name, value in wrong.items():
+        with raises(ConfigError, option=name):
+            options(checkpoint, **sizes, additional_config={"neuron_config": {**config, name: value}})
+    with raises(ConfigError, options=["num_seq_buckets"]):
+        options(checkpoint, additional_config={"neuron_config": {"num_seq_buckets": [1]}})
+
+
+def test_unknown_keywords_of_a_neuron_config_are_warned_about(checkpoint, caplog):
+    options(checkpoint, override_neuron_config={"skip_warmp": True})
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "skip_warmup" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("given", "details"),
+    [
+        ({"additional_config": {"override_neuron_config": {"pa_num_blocks": 48}}}, {"option": "pa_num_blocks"}),
+        ({"override_neuron_config": {"tp_degree": 4}, "tensor_parallel_size": 2}, {}),
+        ({"override_neuron_config": {"batch_size": 4}, "max_num_seqs": 2}, {}),
+        ({"override_neuron_config": {"lora_ckpt_json": "a.json"}}, {"option": "lora_ckpt_json"}),
+        ({"override_neuron_config": [1]}, {"option": "override_neuron_config"}),
+        ({"additional_config": {"neuron_cfg": {}}}, {"options": ["neuron_cfg"]}),
+        ({"speculative_config": {"model": "a"}}, {"option": "num_speculative_tokens"}),
+        ({"enable_sleep_mode": True}, {"option": "enable_sleep_mode"}),
+        ({"kv_cache_dtype": "fp8_e5m2"}, {}),
+        ({"max_num_seqs": 0}, {"option": "max_num_seqs"}),
+    ],
+)
+def test_contradictions_are_errors(checkpoint, given, details):
+    with raises(ConfigError, **details):
+        options(checkpoint, **given)
+
+
+def test_sizes_cores_and_drafts(checkpoint, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("NEURON_TOKEN_GEN_BUCKETS", "128,512")
+    given = {"tensor_parallel_size": 8, "num_gpu_blocks_override": 16, "block_size": 32, "enable_lora": True}
+    spec = read_args(EngineArgs(model=checkpoint, **given, max_loras=2, swap_space=0, max_model_len=256))
+    found = spec.options
+    assert (found["instance_type"], found["tensor_parallel_size"]) == ("inf2.24xlarge", 8)
+    assert (found["num_blocks"], found["block_size"], found["max_loras"]) == (17, 32, 2)
+    assert found["decode_buckets"] == (128, 256) and spec.allow_block_sharing and not spec.draft
+    assert [record.args[0] for record in caplog.records if "Without effect" in record.msg] == ["swap_space"]
+    config = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    spec = read_args(EngineArgs(model=checkpoint, speculative_config=config, enable_prefix_caching=False))
+    assert spec.draft == {"kind": "lookup", "model": None, "num_candidates": 3} and not spec.allow_block_sharing
+    assert (spec.options["speculation"], spec.options["extend_length"]) == (True, 4)
+    monkeypatch.setenv("VLLM_NEURON_FRAMEWORK", "tnx")
+    with raises(ConfigError, variable="VLLM_NEURON_FRAMEWORK"):
+        options(checkpoint)
+
+
+def test_flags_are_keywords(tmp_path):
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
+    plain = EngineArgs.from_cli_args(parser.parse_args([]))
+    assert plain.given == {} and {name: getattr(plain, name) for name in DEFAULTS} == dict(DEFAULTS)
+    words = ["--model", "a", "--max_model_len=4k", "-tp", "2", "--no-enable-prefix-caching", "--enforce-eager"]
+    words += ["--override-neuron-config", json.dumps({"skip_warmup": True}), "--gpu-memory-utilization", "0.5"]
+    args = EngineArgs.from_cli_args(parser.parse_args(words))
+    assert (args.model, args.max_model_len, args.tensor_parallel_size) == ("a", 4000, 2)
+    assert args.enable_prefix_caching is False and args.enforce_eager and args.gpu_memory_utilization == 0.5
+    assert args.override_neuron_config == {"skip_warmup": True}
+    file = tmp_path / "args.yaml"
+    file.write_text("max-model-len: 64\nenforce_eager: true\n")
+    args = EngineArgs.from_cli_args(parser.parse_args(["--config", str(file), "--max-model-len", "32"]))
+    assert (args.max_model_len, args.enforce_eager) == (32, True)
+
+
+def test_flags_of_the_server(checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    parser = server._parser("vllm serve")
+    parser.add_argument("model_tag", nargs="?")
+    template = tmp_path / "chat.jinja"
+    template.write_text("{{ messages }}")
+    words = [checkpoint, "--port", "0", "--served-model-name", "tiny", "--api-key", "a", "--max-model-len", "64"]
+    words += ["--enable-lora", "--lora-modules", "one=/a", '{"name": "two", "path": "/b"}', "-dp", "2"]
+    spec, how, replicas = server.server_of(parser.parse_args([*words, "--chat-template", str(template)]))
+    assert (spec.name, spec.adapters, spec.chat_template) == ("tiny", {"one": "/a", "two": "/b"}, "{{ messages }}")
+    assert (how.host, how.port, how.api_key, replicas) == ("0.0.0.0", 0, ("a", "secret"), 2)
+    for wrong, option in {("--ssl-keyfile", "k"): "ssl_keyfile", ("--lora-modules", "a=b"): "enable_lora"}.items():
+        with raises(ConfigError, option=option):
+            server.server_of(parser.parse_args([checkpoint, *wrong]))
+    assert isinstance(parser, argparse.ArgumentParser)
+
+
+def test_commands(capsys):
+    assert server.main(["--version"]) == 0 and server.main(["serv"]) == 2 and server.main([]) == 2
+    assert "serve" in capsys.readouterr().err
+    assert server.main(["serve", "./no/such/folder"]) == 1
+    assert "./no/such/folder" in capsys.readouterr().err
