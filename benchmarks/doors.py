@@ -1,7 +1,7 @@
 """Other libraries' classes over the engine: greedy tokens a second of each door, against the engine of the same model.
 
-Each door runs its own loop, which may cost at most 3 % of the engine's speed: `generate` for `transformers_neuronx`,
-continuous batching with its manager for vLLM's `LLM`.
+Each door runs its own loop, which may cost at most 3 % of the engine's speed: `generate` for `transformers_neuronx` and
+NxD Inference, continuous batching with its manager for vLLM's `LLM`.
 """
 
 from __future__ import annotations
