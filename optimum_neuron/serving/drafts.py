@@ -23,6 +23,7 @@ def load_draft(target: Any, *, kind: str, model: str | None, num_candidates: int
     """
     if kind == "lookup":
         return {"prompt_lookup_num_tokens": num_candidates}
+    assert model is not None, "every other kind is a model"
     if kind == "eagle":
         return {"assistant_model": EagleDraft.from_pretrained(model, target, num_candidates=num_candidates)}
     if kind == "medusa":

@@ -9,7 +9,7 @@ import itertools
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from ..base import env
@@ -83,7 +83,7 @@ class Core:
     def jobs(
         self,
         prompts: Any,
-        params: SamplingParams | list[SamplingParams] | None,
+        params: SamplingParams | Sequence[SamplingParams] | None,
         *,
         prompt_token_ids: Any = None,
         lora_request: LoRARequest | list[LoRARequest | None] | None = None,

@@ -28,7 +28,7 @@ def check_keywords(given: Iterable[str], known: Iterable[str], *, what: str) -> 
 
 def checked(owner: Class) -> Class:
     """Let a dataclass refuse unknown keywords with the nearest name."""
-    plain = owner.__init__
+    plain = owner.__init__  # type: ignore[misc]  # a class, not an object
     names = [field.name for field in dataclasses.fields(owner) if field.init]
 
     @functools.wraps(plain)
@@ -36,5 +36,5 @@ def checked(owner: Class) -> Class:
         check_keywords(options, names, what=f"{owner.__name__}()")
         plain(self, *args, **options)
 
-    owner.__init__ = __init__
+    owner.__init__ = __init__  # type: ignore[misc]
     return owner

@@ -80,9 +80,8 @@ class LLM:
             ConfigError: a parameter is out of range or not supported.
             ShapeError: a prompt is longer than `max_model_len`.
         """
-        params = list(sampling_params) if isinstance(sampling_params, (list, tuple)) else sampling_params
         jobs = self._core.jobs(
-            prompts, params, prompt_token_ids=prompt_token_ids, lora_request=lora_request, priority=priority
+            prompts, sampling_params, prompt_token_ids=prompt_token_ids, lora_request=lora_request, priority=priority
         )
         return self._run(jobs, use_tqdm)
 

@@ -208,9 +208,8 @@ def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions
         export.append(("decode_buckets", tuple(sizes) if length is None else (*sizes, length)))
     if (sampling := config.get("on_device_sampling_config")) is not None:
         export.append(("on_device_sampling_config", sampling))
-    effective = ("num_batched_tokens_buckets", "num_seqs_buckets", "kv_segment_size_buckets")
-    effective += ("decode_context_length_buckets", "on_device_sampling_config")
-    found.unused += [name for name, value in config.items() if name not in effective and value]
+    others = ("ep_degree", "lm_head_dp_size", "embedding_dp_size", "enable_structured_outputs", "tensor_capture")
+    found.unused += [name for name in (*others, "fp8_packed_kv") if config.get(name)]
     return export
 
 

@@ -61,6 +61,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
     shares = found.prefix_caching if args.enable_prefix_caching is None else args.enable_prefix_caching
     spec = ModelSpec(source=str(args.model), name=_name(args), tokenizer=args.tokenizer, options=options)
     if is_pooling:
+        options |= _of_pooling(args)
         return spec
     options |= _of_decoder(args, found, options)
     return dataclasses.replace(
@@ -149,6 +150,27 @@ def _scheme(args: EngineArgs, config: Any, found: NeuronOptions) -> str | None:
     return "fp8" if is_fp8 else _ONLINE[name]
 
 
+_OF_DECODERS = (
+    *("block_size", "num_gpu_blocks_override", "max_num_batched_tokens", "enable_chunked_prefill", "kv_cache_dtype"),
+    *("enable_prefix_caching", "override_neuron_config", "additional_config"),
+)
+"""Arguments that mean nothing for a model that answers in one call."""
+
+
+def _of_pooling(args: EngineArgs) -> dict[str, Any]:
+    """Options of a model that answers in one call."""
+    given = args.given
+    for name in ("enable_lora", "speculative_config"):
+        if name in given:
+            message = f"{name} is not supported for task={args.task!r}."
+            raise ConfigError(message, hint="Leave it out.", option=name, value=str(given[name]))
+    if unused := [name for name in _OF_DECODERS if name in given]:
+        logger.info("Without effect on a model that answers in one call: %s.", ", ".join(unused))
+    sizes = {"sequence_length": args.max_model_len, "batch_size": args.max_num_seqs}
+    exact = {"auto_cast": "none"} if str(args.dtype) in ("float", "float32", "torch.float32") else {}
+    return {name: value for name, value in sizes.items() if value is not None} | exact
+
+
 def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) -> dict[str, Any]:
     """Options of continuous batching."""
     own: dict[str, Any] = {
@@ -207,7 +229,7 @@ def _num_candidates(args: EngineArgs, found: NeuronOptions) -> int:
 
 
 _METHODS = {
-    **dict.fromkeys((None, "draft_model"), "assistant"),
+    "draft_model": "assistant",
     "ngram": "lookup",
     **dict.fromkeys(("eagle", "eagle3"), "eagle"),
     "medusa": "medusa",
@@ -224,9 +246,10 @@ def _draft(args: EngineArgs, found: NeuronOptions) -> dict[str, Any]:
     if unknown := [name for name in config if name not in (*_OF_SPECULATION, *_TUNING)]:
         message = f"speculative_config has {', '.join(unknown)}, which is not supported."
         raise ConfigError(message, hint=f"Pass {', '.join(_OF_SPECULATION)}.", options=unknown)
-    if config.get("method") not in _METHODS:
-        raise invalid_choice("method", config["method"], tuple(filter(None, _METHODS)))
-    kind = "eagle" if found.is_eagle else _METHODS[config.get("method")]
+    method = config.get("method") or "draft_model"
+    if method not in _METHODS:
+        raise invalid_choice("method", method, tuple(_METHODS))
+    kind = "eagle" if found.is_eagle else _METHODS[method]
     if kind != "lookup" and not config.get("model"):
         raise ModelError("speculative_config names no model.", hint="Pass model, or method='ngram'.", option="model")
     number = _num_candidates(args, found)

@@ -146,7 +146,7 @@ def _body(params: SamplingParams) -> Generation:
 def _structured(constraint: StructuredOutputsParams) -> StructuredOutputs:
     names = ("regex", "choice", "grammar", "json_object")
     given = {name: getattr(constraint, name) for name in names if getattr(constraint, name) is not None}
-    schema = constraint.json
+    schema: Any = constraint.json
     if hasattr(schema, "model_json_schema"):  # a class of pydantic
         schema = schema.model_json_schema()
     return StructuredOutputs.model_construct(**{**dict.fromkeys(names), **given, "json_": schema})
@@ -257,5 +257,5 @@ class Progress:
         if params.num_answers == params.n:
             return list(outputs)
         best = sorted(outputs, key=lambda one: -(one.cumulative_logprob or 0.0))[: params.n]
-        kept = {} if params.logprobs is not None else {"logprobs": None, "cumulative_logprob": None}
+        kept: dict[str, Any] = {} if params.logprobs is not None else {"logprobs": None, "cumulative_logprob": None}
         return [dataclasses.replace(one, index=index, **kept) for index, one in enumerate(best)]

@@ -9,7 +9,7 @@ import random
 import socket
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 VLLM_VERSION = "0.11.0"
 """Release of vLLM whose interface this is: the one of vllm-neuron 0.2."""
 VLLM_VERSION_TUPLE = (0, 11, 0)
-AnyTokenizer = PreTrainedTokenizerBase
+AnyTokenizer: TypeAlias = PreTrainedTokenizerBase
 
 
 class Counter:

@@ -75,11 +75,24 @@ def _load_embedder(served: Served, config: PreTrainedConfig, is_exported: bool) 
     from .embedding import Embedder
 
     is_decoder = any(name.endswith("ForCausalLM") for name in config.architectures or ())
+    # Without a pooling module, a decoder saved without its head is one too, as in vLLM.
+    has_modules = (find_folder(served.spec.source) / "modules.json").is_file()
+    is_decoder = is_decoder or (not has_modules and not is_exported and _only_generates(config.model_type))
     kind, defaults = (
         (NeuronModelForEmbedding, {}) if is_decoder else (NeuronSentenceTransformer, _encoder_defaults(config))
     )
     options = _options(served, is_exported, defaults)
     return Embedder(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
+
+
+def _only_generates(model_type: str) -> bool:
+    """Whether models of a type are decoders."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def _load_scorer(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
