@@ -27,4 +27,4 @@ def _wrap(module: nn.Module) -> None:
     def again(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    module.forward = again  # type: ignore[method-assign]
+    module.forward = again

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from .parallel_state import CONTEXT, DATA, EXPERT, EXPERT_DATA, PIPELINE, TENSOR
 _BUCKET_BYTES = 512 * 2**20
 """Most bytes of gradients in one collective."""
 
-Parameters = Iterable[torch.Tensor] | torch.Tensor
+Parameters: TypeAlias = Iterable[torch.Tensor] | torch.Tensor
 
 
 def get_grad_norm(

@@ -29,6 +29,7 @@ class BaseParallelLinear(nn.Module):
     """A linear layer whose weight ranks divide in one dimension."""
 
     partition_dim: int
+    sequence_dimension: int
 
     def _keep(self, options: dict[str, Any]) -> None:
         """Keep the arguments, and find the ranks."""
@@ -36,8 +37,7 @@ class BaseParallelLinear(nn.Module):
             setattr(self, name, value)
         self.tensor_parallel_group = mappings.group_or_tensor(options["tensor_model_parallel_group"])
         self.tp_size = mappings.size_of(self.tensor_parallel_group)
-        if self.sequence_parallel_enabled and self.sequence_dimension is None:
-            self.sequence_dimension = 0
+        self.sequence_dimension = options["sequence_dimension"] or 0
         self.pad_size = 0
 
     def _require_no_padding_in_training(self) -> None:
@@ -106,12 +106,12 @@ def parallel_parameter(
         keeps: the module that keeps the whole as `master_weight`.
     """
     size, rank = mappings.size_of(group), mappings.rank_in(group)
-    device = torch.get_default_device() if device is None else torch.device(device)
-    own = [divide(length, size * stride) * stride if place == dim else length for place, length in enumerate(shape)]
-    parameter = nn.Parameter(torch.empty(own, dtype=dtype, device=device), requires_grad=dtype.is_floating_point)
+    place = torch.get_default_device() if device is None else torch.device(device)
+    own = [divide(length, size * stride) * stride if axis == dim else length for axis, length in enumerate(shape)]
+    parameter = nn.Parameter(torch.empty(own, dtype=dtype, device=place), requires_grad=dtype.is_floating_point)
     if dim is not None:
         set_tensor_model_parallel_attributes(parameter, True, dim, stride, size, rank_ordering)
-    if device.type == "meta":
+    if place.type == "meta":
         return parameter
     with torch.no_grad():
         whole = torch.empty(shape, dtype=torch.float32, device="cpu")

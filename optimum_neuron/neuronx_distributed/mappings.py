@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from ..errors import ShapeError
 from .parallel_state import CONTEXT, TENSOR
 
-Group = dist.ProcessGroup | None
+Group: TypeAlias = dist.ProcessGroup | None
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -141,7 +141,7 @@ def reduce_from_context_model_parallel_region(input_: torch.Tensor, process_grou
         input_: a part of a sum.
         process_group: the ranks; None: those of context parallelism.
     """
-    return reduce_from_tensor_model_parallel_region(input_, process_group or CONTEXT.group())
+    return reduce_from_tensor_model_parallel_region(input_, CONTEXT.group() if process_group is None else process_group)
 
 
 def scatter_to_tensor_model_parallel_region(input_: torch.Tensor, process_group: Group = None) -> torch.Tensor:
