@@ -75,7 +75,7 @@ def prepare(
             option="spaces_between_special_tokens",
         )
     ids = given.ids if given.ids is not None else generator.encode(given.text or "", "prompt", add_special_tokens=True)
-    body = _body(params)
+    body = _body(params, generator.num_tokens)
     num_kept = min(params.truncate_prompt_tokens or len(ids), len(ids))
     num_kept = generator.max_length - 1 if params.truncate_prompt_tokens == -1 else num_kept
     room = generator.max_length - num_kept
@@ -131,9 +131,11 @@ def _num_logprobs(params: SamplingParams, num_tokens: int) -> int | None:
     return num_tokens if params.logprobs == -1 else params.logprobs
 
 
-def _body(params: SamplingParams) -> Generation:
+def _body(params: SamplingParams, num_tokens: int) -> Generation:
     """The parameters as a body of the server; its limits for strangers do not hold here."""
     fields = {name: getattr(params, name) for name in _SAME}
+    # As in vLLM, a token that the model does not have ends no answer; the server refuses it.
+    fields["stop_token_ids"] = [token for token in params.stop_token_ids or () if token < num_tokens]
     fields["temperature"] = 0.0 if params.is_greedy else params.temperature
     fields["logit_bias"] = (
         None if not params.logit_bias else {str(key): bias for key, bias in params.logit_bias.items()}

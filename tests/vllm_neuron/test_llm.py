@@ -144,7 +144,7 @@ def test_answers_end_by_tokens_texts_and_lengths(llm, reference):
     (output,) = llm.generate("The capital", plain, use_tqdm=False)
     tokens, text = output.outputs[0].token_ids, output.outputs[0].text
     third = tokens[2]
-    (ended,) = llm.generate("The capital", SamplingParams(temperature=0, stop_token_ids=[third]), use_tqdm=False)
+    (ended,) = llm.generate("The capital", SamplingParams(temperature=0, stop_token_ids=[third, 32003]), use_tqdm=False)
     assert ended.outputs[0].token_ids == tokens[: tokens.index(third) + 1]
     assert (ended.outputs[0].finish_reason, ended.outputs[0].stop_reason) == ("stop", third)
     (longest,) = llm.generate("A", SamplingParams(temperature=0, max_tokens=None, ignore_eos=True), use_tqdm=False)
