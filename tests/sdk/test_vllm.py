@@ -109,5 +109,6 @@ def test_trl_does_not_see_it():
 @pytest.mark.full(days=7)
 def test_lm_eval_does_not_see_it(ask):
     pytest.importorskip("lm_eval")
-    module = importlib.import_module("lm_eval.models.vllm_causallms")
-    assert not hasattr(module, "LLM") and "vllm" not in sys.modules
+    with pytest.raises(ModuleNotFoundError) as excinfo:  # as without the distribution
+        importlib.import_module("lm_eval.models.vllm_causallms")
+    assert excinfo.value.name == "vllm" and "vllm" not in sys.modules
