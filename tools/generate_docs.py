@@ -23,6 +23,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -238,9 +239,7 @@ def family_pages() -> str:
     parts = [f"The plan that families share (styles: `optimum_neuron/models/parallel.py`):\n\n{common}"]
     for name, one in families().items():
         own = [f"`{path}` {style}" for path, style in one.PLAN.items() if PLAN.get(path) != style]
-        asked = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one.uncovered))))
-        read = {node.attr for node in asked if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config"}
-        options = ", ".join(f"`{option}`" for option in sorted(read))
+        options = ", ".join(f"`{option}`" for option in sorted(_options_read(one.uncovered)))
         lines = [
             f"- Compared: {'; '.join(FAMILIES[name])}.",
             f"- Cores: the shared plan{', and ' + ', '.join(own) if own else ''}.",
@@ -250,6 +249,20 @@ def family_pages() -> str:
         ]
         parts.append(f"### {name}\n\n{inspect.getdoc(one)}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _options_read(function: Callable[..., Any]) -> set[str]:
+    """Return the fields of `config` that a function reads, itself or by functions of `models.common` that it calls."""
+    from optimum_neuron.models import common
+
+    read = set[str]()
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config":
+            read.add(node.attr)
+        called = ast.unparse(node.func).removeprefix("common.") if isinstance(node, ast.Call) else ""
+        if called and inspect.isfunction(found := getattr(common, called, None)) and found is not function:
+            read |= _options_read(found)
+    return read
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

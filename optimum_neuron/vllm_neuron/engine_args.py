@@ -25,7 +25,6 @@ _EFFECTIVE: Mapping[str, Any] = {
     "tokenizer": None,
     "task": "auto",
     "runner": "auto",
-    "skip_tokenizer_init": False,
     "tokenizer_mode": "auto",
     "trust_remote_code": False,
     "download_dir": None,
@@ -44,7 +43,6 @@ _EFFECTIVE: Mapping[str, Any] = {
     "max_num_seqs": None,
     "max_logprobs": 20,
     "revision": None,
-    "tokenizer_revision": None,
     "hf_token": None,
     "quantization": None,
     "enable_lora": False,
@@ -65,6 +63,9 @@ _EFFECTIVE: Mapping[str, Any] = {
 """Arguments with an effect, with vLLM's defaults."""
 
 _WITHOUT_EFFECT: Mapping[str, Any] = {
+    # The tokenizer is always loaded, from the folder of the model or of `tokenizer`.
+    "skip_tokenizer_init": False,
+    "tokenizer_revision": None,
     # Memory and graphs of a GPU.
     "gpu_memory_utilization": 0.9,
     "swap_space": 4,
