@@ -47,10 +47,7 @@ def make_home(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def nki_platform(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the target of NKI kernels that NEURON_PLATFORM_TARGET_OVERRIDE names, as a family: gen2 is trn1.
-
-    NKI's names of generations are taken too.
-    """
+    """Return the target of NKI kernels that NEURON_PLATFORM_TARGET_OVERRIDE names, as a family or generation."""
     name = environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or None
     return {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}.get(name or "", name)
 
@@ -110,6 +107,11 @@ def xla_debug_level(environ: Mapping[str, str] = os.environ) -> int:
 def xla_debug_file(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the file that PT_XLA_DEBUG writes to; None for stderr."""
     return environ.get("PT_XLA_DEBUG_FILE") or None
+
+
+def nxd_cpu_mode(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether neuronx_distributed trains on the CPU, without the device xla."""
+    return switch("NXD_CPU_MODE", environ, default=False)
 
 
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:

@@ -1,6 +1,6 @@
 """The FX tracer that libraries import from `transformers.utils.fx`, which transformers 5 no longer has.
 
-from transformers.utils.fx import HFTracer
+from optimum_neuron.neuronx_distributed.hf_tracer import HFTracer
 """
 
 from __future__ import annotations

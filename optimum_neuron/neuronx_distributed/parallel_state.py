@@ -334,4 +334,4 @@ def get_rank_info_str() -> str:
 
 def cpu_mode() -> bool:
     """Return whether NXD_CPU_MODE asks for training on the CPU, without "xla"."""
-    return env.variable("NXD_CPU_MODE") not in (None, "", "0")
+    return env.nxd_cpu_mode()

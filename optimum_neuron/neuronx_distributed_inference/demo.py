@@ -13,6 +13,7 @@ import copy
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,9 +35,9 @@ logger = logging.getLogger(__name__)
 Model = type[NeuronBaseForCausalLM]
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line of the process."""
-    return parse(FAMILIES)
+def parse_args(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read a command line; None for that of the process."""
+    return parse(FAMILIES, words)
 
 
 def create_neuron_config(model_cls: Model, args: argparse.Namespace) -> tuple[dict[str, Any], NeuronConfig]:
@@ -193,9 +194,13 @@ def run_generation(
         print(f"Output {number}: {text}")
 
 
-def main() -> int:
-    """Run the command; return its exit status."""
-    args = parse_args()
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status.
+
+    Args:
+        argv: its arguments; None for those of the process.
+    """
+    args = parse_args(argv)
     set_random_seed(0)
     try:
         run_inference(model_class(args.model_type), args)

@@ -136,9 +136,10 @@ class AsyncLLMEngine:
 
     Example:
         ```python no-run
-        engine = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(model="tiny_llama", max_model_len=128))
-        async for output in engine.generate("Hello", SamplingParams(max_tokens=4), "0"):
-            print(output.outputs[0].text)
+        async def complete(prompt: str) -> None:
+            engine = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(model="tiny_llama", max_model_len=128))
+            async for output in engine.generate(prompt, SamplingParams(max_tokens=4), "0"):
+                print(output.outputs[0].text)
         ```
     """
 

@@ -14,6 +14,7 @@ SCRIPTS = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"
 
 def test_sdk_installs_them():
     assert SCRIPTS == {
+        "inference_demo": "optimum_neuron.neuronx_distributed_inference.demo:main",
         "nccom-test": "optimum_neuron.tools.nccom_test:main",
         "neuron-bench": "optimum_neuron.tools.bench:main",
         "neuron-cc": "optimum_neuron.tools.neuron_cc:main",

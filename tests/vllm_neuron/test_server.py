@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 from tests.tree import ROOT
+from tests.warm import SEPARATE_INSTANCE
 
 for package in ("fastapi", "openai", "uvicorn"):
     if importlib.util.find_spec(package) is None:
@@ -51,7 +52,7 @@ def served(tmp_path_factory):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "NEURON_CC_FLAGS": "-O1"},
+        env={**os.environ, "NEURON_CC_FLAGS": "-O1", "OPTIMUM_NEURON_INSTANCE": SEPARATE_INSTANCE},
     )
     try:
         assert process.stdout is not None

@@ -3,9 +3,9 @@
 They take the published arguments and write their last one, as the vendor's do; the code is this package's. On a grid of
 cores each has a part of the heads or rows. Shape legend: N heads of all batches, D head width, S tokens, K keys.
 
-    from neuronxcc.nki._private_kernels.attention import attention_isa_kernel
+    from optimum_neuron.nki.legacy import attention_isa_kernel
 
-    nki_jit()(attention_isa_kernel)(q_NDS, k_NDK, v_NKD, scale, out_NSD, kernel_name="AttentionMMSoftmaxMMWithoutSwap")
+    attention_isa_kernel(q_NDS, k_NDK, v_NKD, scale, out_NSD, kernel_name="AttentionMMSoftmaxMMWithoutSwap")
 """
 
 from __future__ import annotations
