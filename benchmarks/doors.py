@@ -17,7 +17,7 @@ PROMPT, ANSWER, REQUESTS = 16, 128, 8
 
 
 def run(settings: Settings) -> list[Row]:
-    """Measure each door in turn with the engine, on a compiled model of its own."""
+    """Measure each door and the engine in turn; both use the same compiled model."""
     return [*_generating(settings), *_vllm(settings)]
 
 

@@ -135,7 +135,7 @@ published tokens per second in view, but follows from the buckets that serving s
 
 NOT_FITTED = """
 The ten constants up to `flash_factor` belong to a core generation, NeuronCore-v2. Later generations use the same
-values, except for the time of each chip in an all-reduce; NeuronCore-v1 has two of its own, fitted after the others on
+values, except for the time of each chip in an all-reduce; NeuronCore-v1 has two more constants, fitted last, on
 the encoders of Inf1, which change no other constant. The other constants belong to hosts and serving stacks. Some
 constants are not fitted, but in the code with a source: the latency of a KV cache read, 2 x 1.3 us (documented); the
 slowdown of `-O1` for prefill, 1.5 times (documented), in graphs of more than 2.5e8 cycles (from these rows: 1.5e8 to

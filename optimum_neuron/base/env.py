@@ -286,7 +286,7 @@ def xla(environ: Mapping[str, str] = os.environ) -> bool | None:
 
 
 def vllm(environ: Mapping[str, str] = os.environ) -> bool | None:
-    """Return whether everybody sees `vllm` (True) or nobody (False); None: scripts do, and libraries do not."""
+    """Return whether every package can import `vllm` (True) or none (False); None: scripts can, and libraries not."""
     return switch("OPTIMUM_NEURON_VLLM", environ, default=False) if environ.get("OPTIMUM_NEURON_VLLM") else None
 
 

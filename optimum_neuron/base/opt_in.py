@@ -32,7 +32,7 @@ def may_import(frame: FrameType | None, *, chosen: bool | None) -> bool:
 
     Args:
         frame: the frame; None is the interpreter itself, as with `python -m`.
-        chosen: whether everybody may or nobody, if the environment says so.
+        chosen: True if all code may import it, False if none may; None if the environment does not say.
     """
     if chosen is not None or frame is None:
         return chosen is not False

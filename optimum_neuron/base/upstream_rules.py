@@ -56,7 +56,7 @@ def tell_ignored(shown: str, reason: str) -> None:
 
 
 def without_foreign(options: Mapping[str, Any], names: Collection[str], model: str) -> dict[str, Any]:
-    """Return the options of a model; those that it does not have stay, unless Optimum Neuron's rules ignore them."""
+    """Return the options of a call; under Optimum Neuron's rules, without the ones that the model does not have."""
     foreign = {name: value for name, value in options.items() if name not in names}
     if not foreign or not follows_upstream():
         return dict(options)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,11 +114,8 @@ def _located(path: Path, kind: Kind, subject: str) -> str:
     return f"{beside}{separator}{name}" if kind == "kernel" or beside.exists() else subject
 
 
-def _check_names(path: Path, what: str, given: Mapping[str, Any], known: Any) -> None:
-    for name in _unknown(given, known):
-        message = f"{name!r} is no {what} in {path}{nearest(name, known) or '.'}"
-        raise ConfigError(message, hint=f"Choose from {', '.join(known)}.", path=str(path), name=name)
-
-
-def _unknown(given: Mapping[str, Any], known: Any) -> Iterator[str]:
-    return (name for name in given if name not in known)
+def _check_names(path: Path, what: str, given: Iterable[str], known: Any) -> None:
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        message = f"{unknown!r} is no {what} in {path}{nearest(unknown, known) or '.'}"
+        raise ConfigError(message, hint=f"Choose from {', '.join(known)}.", path=str(path), name=unknown)

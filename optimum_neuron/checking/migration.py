@@ -60,7 +60,7 @@ class MigrationReport:
 
     @property
     def operators(self) -> tuple[OperatorMove, ...]:
-        """Operators of the model; those that move come first."""
+        """Operators of the model, moved ones first."""
         rows = _moves({} if self.before is None else _by_op(self.before), _by_op(self.after))
         return tuple(sorted(rows, key=lambda row: row.before == row.after))
 

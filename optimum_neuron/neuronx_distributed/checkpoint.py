@@ -21,10 +21,10 @@ from torch import nn
 from ..errors import ConfigError
 from ..xla import serialization
 from .agreement import require_agreement, require_everywhere
-from .checkpoint_writer import WRITER, completed_tags, is_first
+from .checkpoint_writer import WRITER, completed_tags
 from .checkpointing import PathLike, barrier, ranks_of_axes, read_file, require_file
 from .optimizer import NxDOptimizer
-from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR
+from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR, is_global_rank_zero
 from .zero import NeuronZero1Optimizer
 
 _NAME = re.compile(r"dp_rank_(\d+)(?:_ep_rank_\d+)?_tp_rank_(\d+)_pp_rank_(\d+)\.pt")
@@ -66,7 +66,7 @@ def save_checkpoint(
     facts = {"tag": str(tag), "use_xser": use_xser, "num_kept_ckpts": num_kept_ckpts, "async_save": async_save}
     require_agreement("arguments of save_checkpoint", facts)
     folder = Path(checkpoint_dir_str) / str(tag)
-    if is_first():
+    if is_global_rank_zero():
         (folder / "done").unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "checkpoint").write_text("1")
@@ -79,7 +79,7 @@ def save_checkpoint(
         has_zero = _is_zero(optimizer) if not isinstance(optimizer, dict) else zero1_optimizer
         if has_zero or dp == 0:
             items.append((_states(optimizer), folder / "optim" / _name(by_data=has_zero), use_xser))
-    if is_first():
+    if is_global_rank_zero():
         for name, data in (("scheduler", scheduler), ("user_content", user_content)):
             if data is not None:
                 items.append((_states(data), folder / f"{name}.pt", False))

@@ -14,19 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from ..xla import serialization
 from .agreement import require_everywhere
+from .checkpointing import barrier
 from .moving import to_cpu
+from .parallel_state import is_global_rank_zero
 
 Item = tuple[Any, Path, bool]
 """Data, its file, and whether each tensor is a file of its own."""
-
-
-def is_first() -> bool:
-    """Whether this is rank 0."""
-    return not dist.is_initialized() or dist.get_rank() == 0
 
 
 def completed_tags(folder: Path) -> list[str]:
@@ -69,11 +65,10 @@ class Writer:
         folder, problem = self._folder, self._problem.result()
         self._folder = self._problem = None
         require_everywhere(problem, "Free space, or choose another folder, and save again.", path=str(folder))
-        if is_first():
+        if is_global_rank_zero():
             (folder / "done").write_text("1")
             _remove_old(folder.parent, self._num_kept)
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            dist.barrier()
+        barrier()
 
     def _finish_at_exit(self) -> None:
         with contextlib.suppress(Exception):  # a rank that ended with an error leaves the checkpoint incomplete

@@ -22,7 +22,7 @@ def begin() -> None:
 def get_local_world_size() -> int:
     """Return the number of processes on this machine."""
     world = dist.get_world_size() if dist.is_initialized() else 1
-    return int(env.variable("LOCAL_WORLD_SIZE") or world)
+    return env.local_world_size() or world
 
 
 def is_pjrt_device() -> bool:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from ..base import env
 from ..errors import ConfigError
-from .agreement import require_agreement
+from .agreement import exchanged, require_agreement
 from .rings import pairs_of_ring
 
 Groups = list[list[int]]
@@ -166,9 +166,8 @@ def initialize_model_parallel(
     groups = groups_of(dist.get_world_size(), *list(degrees.values())[:4])
     if mesh_only:
         return groups
-    for name, axis in (("tensor", TENSOR), ("pipeline", PIPELINE), ("context", CONTEXT), ("expert", EXPERT)):
-        size = {**degrees, "context_model_parallel_size": context_parallel_size}[f"{axis.name}_model_parallel_size"]
-        _logger.info("> initializing %s model parallel with size %d", name, size)
+    for axis, size in zip((TENSOR, PIPELINE, CONTEXT, EXPERT), degrees.values(), strict=False):
+        _logger.info("> initializing %s model parallel with size %d", axis.name, size)
     _logger.info("> initializing data parallel with size %d", len(groups.dp_groups[0]))
     _logger.info("> initializing world size to %d", dist.get_world_size())
     WORLD.set([list(range(dist.get_world_size()))], dist.group.WORLD)
@@ -309,8 +308,7 @@ def gather_python_object(obj: Any, group: dist.ProcessGroup) -> list[Any]:
         obj: this rank's object.
         group: the group.
     """
-    found: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(found, obj, group=group)
+    found = exchanged(obj, group)
     return found if dist.get_rank(group) == 0 else []
 
 

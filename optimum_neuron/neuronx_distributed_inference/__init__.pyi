@@ -6,7 +6,6 @@ from . import (
     families as families,
     family_table as family_table,
     sampling as sampling,
-    seeds as seeds,
     testing as testing,
 )
 from .adapter import HuggingFaceGenerationAdapter as HuggingFaceGenerationAdapter

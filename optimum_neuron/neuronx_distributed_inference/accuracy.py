@@ -143,14 +143,8 @@ def generate_expected_logits(
     settings.update(do_sample=False, temperature=None, top_k=None, top_p=None)
     settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=num_tokens)
     settings.update(return_dict_in_generate=True, output_scores=False, output_logits=True)
-    order = inputs_attention_mask.long().argsort(
-        dim=1, stable=True
-    )  # transformers continues prompts padded on the left
-    outputs = module.generate(
-        input_ids=input_ids.gather(1, order),
-        attention_mask=inputs_attention_mask.gather(1, order),
-        generation_config=settings,
-    )
+    ids, mask = _padded_left(input_ids, inputs_attention_mask)
+    outputs = module.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
     return torch.stack(list(outputs.logits)).float()
 
 
@@ -194,8 +188,7 @@ def check_accuracy(
         logits = generate_expected_logits(neuron_model, ids_RC, mask_RC, generation_config, num_tokens_to_check)
         expected = logits.argmax(-1).T
     else:
-        expected = torch.as_tensor(expected_token_ids)
-        expected = expected[:, num_columns:] if torch.equal(expected[:, :num_columns], ids_RC) else expected
+        expected = _without_prompts(torch.as_tensor(expected_token_ids), ids_RC)
     expected = expected[:, :num_tokens_to_check]
     settings = {"do_sample": False, "max_new_tokens": expected.shape[1], "eos_token_id": -1, "pad_token_id": 0}
     options: dict[str, Any] = {} if draft_model is None else {"assistant_model": draft_model}
@@ -217,6 +210,12 @@ def check_accuracy(
             first=first,
         )
     print(f"The {num_tokens} tokens of {len(differs)} rows are the expected ones.")
+
+
+def _without_prompts(tokens: torch.Tensor, ids_RC: torch.Tensor) -> torch.Tensor:
+    """Answers, of tokens that may begin with the prompts."""
+    num_columns = ids_RC.shape[1]
+    return tokens[:, num_columns:] if torch.equal(tokens[:, :num_columns], ids_RC) else tokens
 
 
 def check_accuracy_logits(
@@ -316,11 +315,17 @@ def _forced(
 @torch.no_grad()
 def _forced_on_cpu(model: Any, tokens_TR: torch.Tensor, ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> torch.Tensor:
     """The same of a model of transformers, which reads the whole sequences at once."""
-    order = mask_RC.argsort(dim=1, stable=True)
-    ids, mask = torch.cat([ids_RC.gather(1, order), tokens_TR[:-1].T], 1), mask_RC.gather(1, order)
+    prompts, mask = _padded_left(ids_RC, mask_RC)
+    ids = torch.cat([prompts, tokens_TR[:-1].T], 1)
     mask = torch.cat([mask, mask.new_ones(len(ids), len(tokens_TR) - 1)], 1)
     logits_RCV = model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
     return logits_RCV[:, -len(tokens_TR) :].transpose(0, 1).float()
+
+
+def _padded_left(ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts and their mask with all padding on the left, which transformers continues."""
+    order = mask_RC.long().argsort(dim=1, stable=True)
+    return ids_RC.gather(1, order), mask_RC.gather(1, order)
 
 
 def _compared(index: int, expected_RV: torch.Tensor, actual_RV: torch.Tensor, tol: Tolerances, most: float) -> Step:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig, set_seed
 
 from ..errors import NeuronError
 from .accuracy import check_accuracy, check_accuracy_logits, get_generate_outputs
@@ -28,7 +28,6 @@ from .demo_arguments import CheckAccuracyMode, neuron_keywords, parse_args as pa
 from .families import FAMILIES, model_class
 from .inference_config import load_pretrained_config
 from .parts import FusedSpecNeuronConfig
-from .seeds import set_random_seed
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: its arguments; None for those of the process.
     """
     args = parse_args(argv)
-    set_random_seed(0)
+    set_seed(0)
     try:
         run_inference(model_class(args.model_type), args)
     except NeuronError as error:

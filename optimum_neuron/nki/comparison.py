@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import linecache
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 
 from ..upstream.torch import tree_leaves
 from .analysis import Analysis
+from .core import source_of
 from .timeline import ENGINES, hbm_bytes
 
 
@@ -151,7 +151,7 @@ def costs_of(analysis: Analysis) -> list[LineCost]:
     return [
         LineCost(
             line=line,
-            source=_text(line),
+            source=source_of(line),
             num_instructions=len(events[line]),
             busy_us={
                 engine: busy_us
@@ -184,11 +184,6 @@ def _share(one: torch.Tensor, other: torch.Tensor) -> float:
         return 0.0
     largest = float(one.abs().nan_to_num().max())
     return float((one - other)[differs].abs().nan_to_num(nan=torch.inf).max()) / (largest or 1.0)
-
-
-def _text(line: str) -> str:
-    file, _, number = line.rpartition(":")
-    return linecache.getline(file, int(number)).strip() if file else ""
 
 
 def _matched(before: Sequence[LineCost], after: Sequence[LineCost]) -> Iterator[LineChange]:

@@ -284,6 +284,11 @@ def first_line(function: Callable[..., Any]) -> str:
 
 def quoted(line: str) -> str:
     """Return a line of a kernel with its text, for messages."""
+    source = source_of(line)
+    return f"\n  {Path(line).name}: {source}" if source else ""
+
+
+def source_of(line: str) -> str:
+    """Return the text of a line, as `file.py:12`; empty if there is none."""
     file, _, number = line.rpartition(":")
-    source = linecache.getline(file, int(number)).strip() if file else ""
-    return f"\n  {Path(file).name}:{number}: {source}" if source else ""
+    return linecache.getline(file, int(number)).strip() if file else ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..nki import ENGINES, Analysis, Comparison, LineChange, LineCost, compare, costs_of
 from .kernels import MAX_EVENTS
-from .markup import breakable, document, in_time, section, table
+from .markup import breakable, document, header, in_time, section, table
 
 _BOUNDS = ("compute", "DMA", "vector", "launch")
 """Colors of `page.css`."""
@@ -69,15 +69,7 @@ def _head(names: str, versions: Sequence[Analysis], comparison: Comparison | Non
     else:
         sbuf, psum = versions[0].memory
         facts += [(one.buffer.upper(), f"{one.peak / one.capacity:.0%}", f"{one.peak} bytes") for one in (sbuf, psum)]
-    cards = "".join(
-        f'<div class="card"><div class="what">{html.escape(what)}</div><div class="value">{html.escape(value)}</div>'
-        f'<div class="note">{html.escape(note)}</div></div>'
-        for what, value, note in facts
-    )
-    return (
-        f'<header><p class="kicker"><span class="badge">simulated</span> {html.escape(versions[0].target)}</p>'
-        f'<h1>{html.escape(names)}</h1><div class="cards">{cards}</div></header>'
-    )
+    return header(versions[0].target, names, facts)
 
 
 def _drawing(number: int) -> str:

@@ -51,6 +51,19 @@ def document(title: str, sections: Iterable[str], *, data: Mapping[str, Any], sc
     )
 
 
+def header(where: str, title: str, facts: Iterable[tuple[str, str, str]], more: str = "") -> str:
+    """The head of a page of simulated numbers: a card for each fact, its value, and a note; `more` is HTML."""
+    cards = "".join(
+        f'<div class="card"><div class="what">{html.escape(what)}</div><div class="value">{html.escape(value)}</div>'
+        f'<div class="note">{html.escape(note)}</div></div>'
+        for what, value, note in facts
+    )
+    return (
+        f'<header><p class="kicker"><span class="badge">simulated</span> {html.escape(where)}</p>'
+        f'<h1>{html.escape(title)}</h1><div class="cards">{cards}</div>{more}</header>'
+    )
+
+
 def section(anchor: str, title: str, lead: str, body: str) -> str:
     """A section with its heading; the lead is plain text, the body HTML."""
     lead = f'<p class="lead">{html.escape(lead)}</p>' if lead else ""

@@ -14,7 +14,7 @@ from ..base import wording
 from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
 from .graph import GraphProfile
 from .kernels import KernelProfile
-from .markup import breakable, chip, document, in_time, section, sorted_by, table
+from .markup import breakable, chip, document, header, in_time, section, sorted_by, table
 from .operators import ENGINES
 from .profile import Profile
 from .table import LAUNCH, Row
@@ -77,16 +77,7 @@ def _head(profile: Profile, rows: Sequence[Row]) -> str:
         ("between calls", in_time(profile.host_between_us), "this host, measured"),
         ("most time", f"{rows[0].share:.0%}", what),
     )
-    cards = "".join(
-        f'<div class="card"><div class="what">{html.escape(what)}</div><div class="value">{html.escape(value)}</div>'
-        f'<div class="note">{html.escape(note)}</div></div>'
-        for what, value, note in facts
-    )
-    return (
-        f'<header><p class="kicker"><span class="badge">simulated</span> {html.escape(where)}</p>'
-        f"<h1>{html.escape(profile.name)}</h1>"
-        f'<div class="cards">{cards}</div>{_bound_bar(rows)}</header>'
-    )
+    return header(where, profile.name, facts, _bound_bar(rows))
 
 
 def _bound_bar(rows: Sequence[Row]) -> str:

@@ -50,9 +50,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
     if found.unused:
         logger.info("Without effect on a simulated core: %s.", ", ".join(found.unused))
     where = {"revision": args.revision, "cache_dir": args.download_dir, "trust_remote_code": args.trust_remote_code}
-    where = {name: value for name, value in where.items() if value} | (
-        {"token": args.hf_token} if args.hf_token else {}
-    )
+    where = {name: value for name, value in {**where, "token": args.hf_token}.items() if value}
     config = load_source(args.model, with_weights=False, **where).config
     require_heads(config, args.tensor_parallel_size, option="tensor_parallel_size")
     task = _TASKS[args.task if args.task != "auto" else args.runner]

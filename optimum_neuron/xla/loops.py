@@ -114,6 +114,7 @@ def gradient_accumulation(
 def _length(tensors: Sequence[torch.Tensor]) -> int:
     lengths = sorted({len(one) for one in tensors})
     if len(lengths) != 1:
-        message = f"The tensors have the lengths {', '.join(map(str, lengths)) or 'of none'} in dimension 0."
+        found = f"The tensors have the lengths {', '.join(map(str, lengths))} in dimension 0."
+        message = found if lengths else "There are no tensors."
         raise ConfigError(message, hint="Pass tensors of one length.", lengths=lengths)
     return lengths[0]

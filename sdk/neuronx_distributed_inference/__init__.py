@@ -101,7 +101,7 @@ NAMES: Names = {
     },
     f"{_BASE}.utils.exceptions": {"LogitMatchingValidationError": "optimum_neuron.errors:LogitMatchingError"},
     f"{_BASE}.utils.hf_adapter": _ours("", "HuggingFaceGenerationAdapter", "load_pretrained_config"),
-    f"{_BASE}.utils.random": _ours(".seeds", "set_random_seed"),
+    f"{_BASE}.utils.random": {"set_random_seed": "transformers:set_seed"},
     f"{_BASE}.utils.testing": _ours(".testing", "build_function", "build_module", "validate_accuracy"),
 }
 

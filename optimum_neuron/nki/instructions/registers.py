@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from typing import Any
 
 import torch
 
-from ..core import Core, current, kernel_line, refuse, refuse_value, running
+from ..core import Core, current, kernel_line, refuse, refuse_value, running, source_of
 from ..memory import Buffer
 from ..published_costs import ASSUMED
 from ..tensor import NkiTensor
@@ -26,8 +25,7 @@ def _strict_source(other: str = "") -> str:
     """Return the text of the kernel's line if the hardware's rules hold, or `other`."""
     if not running() or not current().platform_rules:
         return other
-    file, _, number = kernel_line().rpartition(":")
-    return linecache.getline(file, int(number)).strip()
+    return source_of(kernel_line())
 
 
 class VirtualRegister:
