@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch.distributed as dist
@@ -49,3 +50,27 @@ def require_everywhere(problem: str | None, hint: str, group: dist.ProcessGroup 
     if problems:
         rank, text = next(iter(problems.items()))
         raise ConfigError(f"Rank {rank}: {text}", hint=hint, ranks=sorted(problems), **details)
+
+
+@contextlib.contextmanager
+def ending_together(hint: str, group: dist.ProcessGroup | None = None) -> Iterator[None]:
+    """Run a block on all ranks of a group, which wait for each other at its end.
+
+    Where it fails on a rank, that rank ends with its own error, and the others with a `ConfigError` that repeats it.
+
+    Args:
+        hint: the remedy.
+        group: the ranks; None: all.
+    """
+    own: Exception | None = None
+    try:
+        yield
+    except Exception as error:  # of any class: the other ranks wait for this one
+        own = error
+    problem = None if own is None else str(own) or type(own).__name__
+    try:
+        require_everywhere(problem, hint, group)
+    except ConfigError:
+        if own is not None:
+            raise own from own.__cause__
+        raise

@@ -12,17 +12,16 @@ With `use_xser` tensors are files of their own in `<name>.pt.tensors`.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from ..errors import ConfigError
 from ..xla import serialization
-from .agreement import require_agreement, require_everywhere
+from .agreement import ending_together, require_agreement, require_everywhere
 from .checkpoint_writer import WRITER, completed_tags
-from .checkpointing import PathLike, barrier, ranks_of_axes, read_file, require_file
+from .checkpointing import PathLike, give, local_path, ranks_of_axes, require_file
 from .optimizer import NxDOptimizer
 from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR, is_global_rank_zero
 from .zero import NeuronZero1Optimizer
@@ -54,7 +53,7 @@ def save_checkpoint(
         user_content: plain data, which rank 0 writes.
         num_workers: how many ranks of a machine write at once; all do.
         use_xser: write one file for each tensor.
-        num_kept_ckpts: how many checkpoints to keep; the oldest are removed; None: all.
+        num_kept_ckpts: how many checkpoints to keep; the oldest are removed; None or -1: all.
         async_save: return before the files are written; the next save or `finalize_checkpoint` completes them.
         zero1_optimizer: `optimizer` is the states of a ZeRO-1 optimizer.
 
@@ -65,12 +64,15 @@ def save_checkpoint(
     finalize_checkpoint()
     facts = {"tag": str(tag), "use_xser": use_xser, "num_kept_ckpts": num_kept_ckpts, "async_save": async_save}
     require_agreement("arguments of save_checkpoint", facts)
-    folder = Path(checkpoint_dir_str) / str(tag)
-    if is_global_rank_zero():
-        (folder / "done").unlink(missing_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "checkpoint").write_text("1")
-    barrier()
+    if num_kept_ckpts is not None and num_kept_ckpts < 1 and num_kept_ckpts != -1:
+        message = f"num_kept_ckpts is {num_kept_ckpts}."
+        raise ConfigError(message, hint="Keep 1 or more, or pass None to keep all.", num_kept_ckpts=num_kept_ckpts)
+    folder = local_path(checkpoint_dir_str) / str(tag)
+    with ending_together("Choose a folder that rank 0 may write to."):
+        if is_global_rank_zero():
+            _clear(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "checkpoint").write_text("1")
     items: list[tuple[Any, Path, bool]] = []
     tp, _, dp = ranks_of_axes()
     if model is not None and dp == 0:
@@ -84,6 +86,14 @@ def save_checkpoint(
             if data is not None:
                 items.append((_states(data), folder / f"{name}.pt", False))
     WRITER.begin(folder, items, num_kept=num_kept_ckpts, waits=not async_save)
+
+
+def _clear(folder: Path) -> None:
+    """Remove an older checkpoint of the same name, its mark first: its files may be those of more ranks."""
+    for name in ("done", "scheduler.pt", "user_content.pt"):
+        (folder / name).unlink(missing_ok=True)
+    for name in ("model", "optim"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _states(value: Any) -> Any:
@@ -113,7 +123,7 @@ def has_checkpoint(checkpoint_dir_str: PathLike) -> bool:
     Args:
         checkpoint_dir_str: folder of all checkpoints.
     """
-    return bool(completed_tags(Path(checkpoint_dir_str)))
+    return bool(completed_tags(local_path(checkpoint_dir_str)))
 
 
 def load_checkpoint(
@@ -144,44 +154,36 @@ def load_checkpoint(
     """
     _require_ranks()
     finalize_checkpoint()
-    tags = completed_tags(Path(path))
+    tags = completed_tags(local_path(path))
     require_everywhere(
         None if tags or tag is not None else f"there is no complete checkpoint under {path}.",
         "Pass the folder of all checkpoints, which save_checkpoint wrote.",
         path=str(path),
     )
-    folder = Path(path) / (tags[-1] if tag is None else str(tag))
+    folder = local_path(path) / (tags[-1] if tag is None else str(tag))
     if model is not None:
         _require_degrees(folder / "model")
-        _give(model, _read(folder / "model" / _name()), strict=strict)
+        _load(model, folder / "model" / _name(), strict=strict)
     if optimizer is not None:
         has_zero = dict(_parts(folder / "optim")).get("data", 1) > 1
         if not isinstance(optimizer, dict):
             _require_zero(folder, has_zero, _is_zero(optimizer))
             has_zero = _is_zero(optimizer)
         _require_degrees(folder / "optim", data=DATA.size() if has_zero else 1)
-        _give(optimizer, _read(folder / "optim" / _name(by_data=has_zero)))
+        _load(optimizer, folder / "optim" / _name(by_data=has_zero))
     if scheduler is not None:
-        require_file(folder / "scheduler.pt")
-        scheduler.load_state_dict(read_file(folder / "scheduler.pt"))
-    barrier()
+        _load(scheduler, folder / "scheduler.pt")
     content = folder / "user_content.pt"
-    return read_file(content) if content.exists() else None
+    with ending_together("Load another checkpoint."):
+        return serialization.read_file(content) if content.exists() else None
 
 
-def _read(file: Path) -> Any:
+def _load(target: Any, file: Path, *, strict: bool = True) -> None:
+    """Load a file on all ranks, which end together if one of them cannot."""
     require_file(file)
     has_files = Path(serialization.tensors_folder(str(file))).is_dir()
-    return serialization.load_tensors(str(file)) if has_files else read_file(file)
-
-
-def _give(target: Any, states: Any, *, strict: bool = True) -> None:
-    if isinstance(target, nn.Module):
-        target.load_state_dict(states, strict=strict)
-    elif isinstance(target, dict):
-        target.update(states)
-    else:
-        target.load_state_dict(states)
+    with ending_together("Load a checkpoint of this model."):
+        give(target, serialization.load_tensors(file) if has_files else serialization.read_file(file), strict=strict)
 
 
 def _parts(folder: Path) -> Iterator[tuple[str, int]]:

@@ -13,11 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..xla import serialization
-from .agreement import require_everywhere
-from .checkpointing import barrier
+from ..errors import ArtifactError
+from ..files.atomic import write_bytes
+from .agreement import ending_together, require_everywhere
+from .checkpointing import write_item
 from .moving import to_cpu
 from .parallel_state import is_global_rank_zero
 
@@ -65,10 +64,10 @@ class Writer:
         folder, problem = self._folder, self._problem.result()
         self._folder = self._problem = None
         require_everywhere(problem, "Free space, or choose another folder, and save again.", path=str(folder))
-        if is_global_rank_zero():
-            (folder / "done").write_text("1")
-            _remove_old(folder.parent, self._num_kept)
-        barrier()
+        with ending_together("Check what rank 0 may write and remove there."):
+            if is_global_rank_zero():
+                write_bytes(folder / "done", b"1", error=ArtifactError)
+                _remove_old(folder.parent, self._num_kept)
 
     def _finish_at_exit(self) -> None:
         with contextlib.suppress(Exception):  # a rank that ended with an error leaves the checkpoint incomplete
@@ -79,19 +78,15 @@ def _write(items: Sequence[Item]) -> str | None:
     """Write files, and return what prevented it."""
     for data, file, by_tensor in items:
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if by_tensor:
-                serialization.save_tensors(data, str(file), master_only=False)
-            else:
-                torch.save(to_cpu(data), file)
-        except OSError as error:
+            write_item(data, file, by_tensor=by_tensor)
+        except Exception as error:  # of any class, as data can refuse to be pickled: the other ranks wait for this one
             return f"{file} could not be written: {error}"
     return None
 
 
 def _remove_old(folder: Path, num_kept: int | None) -> None:
     """Remove the oldest complete checkpoints, their mark `done` first, so that the rest of one is never loaded."""
-    for tag in completed_tags(folder)[: -num_kept or None] if num_kept else ():
+    for tag in completed_tags(folder)[:-num_kept] if num_kept is not None and num_kept > 0 else ():
         (folder / tag / "done").unlink()
         shutil.rmtree(folder / tag)
 

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..errors import ConfigError
+from ..errors import ConfigError, invalid_choice
 from ..xla import serialization
-from .agreement import require_everywhere
+from .agreement import ending_together, require_everywhere
 from .attributes import is_divided, part_of
 from .moving import cast_all, to_cpu
 from .parallel_state import DATA, PIPELINE, TENSOR
@@ -37,10 +37,27 @@ def _name(master_dp_only: bool) -> str:
     return name if master_dp_only else f"{name}_dp_rank_{dp:02d}"
 
 
-def barrier() -> None:
-    """Wait for all ranks."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        dist.barrier()
+def write_item(data: Any, file: Path, *, by_tensor: bool = False) -> None:
+    """Write data to a file that is never there in part; its folder is made.
+
+    Args:
+        data: nested data.
+        file: the file.
+        by_tensor: each tensor is a file of its own.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if by_tensor:
+        serialization.save_tensors(data, str(file), master_only=False)
+    else:
+        serialization.write_file(to_cpu(data), file)
+
+
+def local_path(path: PathLike) -> Path:
+    """The path of a folder, which must not be the address of an object store."""
+    if "://" in os.fspath(path):
+        message = f"{path} is not a folder of this machine."
+        raise ConfigError(message, hint="Save to a folder, and copy it.", path=str(path))
+    return Path(path)
 
 
 def save(
@@ -62,20 +79,13 @@ def save(
         master_dp_only: ranks of data parallelism have the same states, so the first writes.
     """
     writes = ranks_of_axes()[2] == 0 or not master_dp_only
-    path = Path(output_dir, _name(master_dp_only))
+    path = local_path(output_dir) / _name(master_dp_only)
     data = cast_all(dict(checkpoint)) if down_cast_bf16 else dict(checkpoint)
-    if save_xser:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if writes:
-            serialization.save_tensors(data, str(path), master_only=False)
-        barrier()
-        return
-    turns = dist.get_world_size() if save_serially and dist.is_initialized() else 1
+    turns = dist.get_world_size() if save_serially and not save_xser and dist.is_initialized() else 1
     for turn in range(turns):
-        if writes and (turns == 1 or turn == dist.get_rank()):
-            path.mkdir(parents=True, exist_ok=True)
-            torch.save(to_cpu(data), path / "checkpoint.pt")
-        barrier()
+        with ending_together("Free space, or choose another folder, and save again."):
+            if writes and (turns == 1 or turn == dist.get_rank()):
+                write_item(data, path if save_xser else path / "checkpoint.pt", by_tensor=save_xser)
 
 
 def load(
@@ -104,26 +114,41 @@ def load(
         The rest of the checkpoint.
 
     Raises:
-        ConfigError: a rank's file is missing.
+        ConfigError: a rank's file is missing, or another rank could not read its own.
     """
     target = model if model_or_optimizer is None else model_or_optimizer
-    path = Path(chkpt_path, _name(master_dp_only)) if sharded else Path(chkpt_path)
+    path = local_path(chkpt_path) / _name(master_dp_only) if sharded else local_path(chkpt_path)
     path = path / "checkpoint.pt" if sharded and not load_xser else path
     require_file(path)
     if not sharded and target is None:
         raise ConfigError("A whole checkpoint is divided for a model.", hint="Pass model_or_optimizer.")
-    read = serialization.load_tensors(str(path)) if load_xser else read_file(path)
-    if target is None:
-        return read
-    states = read if model_key is None else read.pop(model_key)
-    if not sharded:
-        states = get_sharded_model_dict(target, states)
+    with ending_together("Load a checkpoint of this model."):
+        read = serialization.load_tensors(path) if load_xser else serialization.read_file(path)
+        if target is None:
+            return read
+        if model_key is not None and model_key not in read:
+            raise invalid_choice("model_key", model_key, read)
+        states = read if model_key is None else read.pop(model_key)
+        if not sharded:
+            states = get_sharded_model_dict(target, states)
+        give(target, states, strict=strict)
+    return None if model_key is None else read
+
+
+def give(target: Any, states: Any, *, strict: bool = True) -> None:
+    """Load states into a model or an optimizer, or put them into a dict.
+
+    Args:
+        target: gets the states.
+        states: what it has saved.
+        strict: a model has the same names.
+    """
     if isinstance(target, nn.Module):
         target.load_state_dict(states, strict=strict)
+    elif isinstance(target, dict):
+        target.update(states)
     else:
         target.load_state_dict(states)
-    barrier()
-    return None if model_key is None else read
 
 
 def require_file(path: Path) -> None:
@@ -132,11 +157,6 @@ def require_file(path: Path) -> None:
     problem = None if path.exists() else f"{path} is missing (tensor rank {tp}, pipeline rank {pp}, data rank {dp})."
     hint = "Load with the degrees that the checkpoint was saved with, or copy the missing file."
     require_everywhere(problem, hint, path=str(path))
-
-
-def read_file(path: Path) -> Any:
-    """A file of tensors and plain values, on the CPU."""
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def get_sharded_model_dict(model: nn.Module, model_state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO, Any
 import torch
 
 from ..errors import ArtifactError
+from ..files.atomic import replacing
 from .nested import ToXlaTensorArena, is_xla_tensor, to_cpu
 from .ordinals import is_master_ordinal
 
@@ -51,6 +53,8 @@ def save(
 def save_tensors(data: Any, path: str | Path, master_only: bool = True, global_master: bool = False) -> None:
     """Save nested data with one file for each tensor of "xla": `xser.save`.
 
+    The file appears when its tensors are complete: a process that is killed leaves the older data, or no file.
+
     Args:
         data: nested data.
         path: file to write; the tensors are in a folder beside it.
@@ -60,16 +64,59 @@ def save_tensors(data: Any, path: str | Path, master_only: bool = True, global_m
     if master_only and not is_master_ordinal(local=not global_master):
         return
     folder = Path(tensors_folder(str(path)))
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    begun = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.mkdir(parents=True)
 
     def write(tensors: list[torch.Tensor]) -> list[TensorReference]:
         for number, tensor in enumerate(tensors):
-            torch.save(tensor.cpu(), tensor_file(str(folder), number))
+            write_file(tensor.cpu(), tensor_file(str(begun), number))
         return [TensorReference(number) for number in range(len(tensors))]
 
     arena = ToXlaTensorArena(write, lambda value: type(value) is torch.Tensor and is_xla_tensor(value))
-    torch.save(arena.transform(data), path)
+    try:
+        references = arena.transform(data)
+        # The older file must not refer to tensors of this one.
+        Path(path).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        begun.rename(folder)
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+    write_file(references, path)
+
+
+def write_file(data: Any, path: str | Path) -> None:
+    """Write data as `torch.save` does, to a temporary file that is renamed: the file is never there in part.
+
+    Args:
+        data: nested data.
+        path: the file; its folder exists.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    with replacing(Path(path), needed_bytes=0, error=ArtifactError) as file:
+        torch.save(data, file)
+
+
+def read_file(path: str | Path) -> Any:
+    """Read what `torch.save` wrote, with tensors on the CPU; code in the file is not run.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ArtifactError: the file is damaged, or has objects of other classes than tensors and plain data.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        hint = "Allow classes that you trust with `torch.serialization.add_safe_globals`."
+        message = f"{path} has objects that are not loaded without permission."
+        raise ArtifactError(message, hint=hint, path=str(path)) from error
+    except (EOFError, RuntimeError) as error:
+        hint = "Load another checkpoint, or copy the file again."
+        raise ArtifactError(f"{path} is damaged: {error}", hint=hint, path=str(path)) from error
 
 
 def load_tensors(path: str | Path) -> Any:
@@ -84,18 +131,13 @@ def load_tensors(path: str | Path) -> Any:
         ArtifactError: the file has objects of other classes than tensors and plain data.
     """
     reference = (TensorReference, "torch_xla.utils.serialization.TensorReference")
-    try:
-        with torch.serialization.safe_globals([reference]):
-            data = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        hint = "Allow classes that you trust with `torch.serialization.add_safe_globals`."
-        message = f"{path} has objects that are not loaded without permission."
-        raise ArtifactError(message, hint=hint, path=str(path)) from error
+    with torch.serialization.safe_globals([reference]):
+        data = read_file(path)
     folder = tensors_folder(str(path))
 
     def read(references: list[TensorReference]) -> list[torch.Tensor]:
         files = [tensor_file(folder, one.tid) for one in references]
-        return [torch.load(file, map_location="cpu", weights_only=True) for file in files]
+        return [read_file(file) for file in files]
 
     return ToXlaTensorArena(read, lambda value: isinstance(value, TensorReference)).transform(data)
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.errors import ArtifactError, ConfigError, ShapeError
 from optimum_neuron.neuronx_distributed import (
     adamw,
     checkpoint,
@@ -323,6 +323,22 @@ def checkpoints(device: str, rank: int, folder: Path) -> None:
         with pytest.raises(ConfigError) as error:  # rank 0 has its file, and ends with the rank that has not
             checkpointing.load(folder / "parts", model_or_optimizer=on(device, Parallel()))
         assert error.value.details["ranks"] == [1]
+        damaged = folder / "parts" / "tp_rank_00_pp_rank_00" / "checkpoint.pt"
+        checkpointing.save({"model": on(device, Parallel()).state_dict()}, folder / "parts")
+        if rank == 0:
+            damaged.write_bytes(damaged.read_bytes()[:-100])
+        dist.barrier()
+        with pytest.raises(ArtifactError if rank == 0 else ConfigError) as error:  # and the other one ends with it
+            checkpointing.load(folder / "parts", model_or_optimizer=on(device, Parallel()))
+        assert rank == 0 or error.value.details["ranks"] == [0]
+        with pytest.raises(RuntimeError if rank == 0 else ConfigError):  # rank 0 has another model
+            states = {"model": {} if rank == 0 else on(device, Parallel()).state_dict()}
+            checkpointing.save(states, folder / "other")
+            checkpointing.load(folder / "other", model_or_optimizer=on(device, Parallel()))
+        unwritable = {"step": lambda: None}  # cannot be pickled, which only the rank that writes it finds
+        with pytest.raises(ConfigError) as error:
+            checkpoint.save_checkpoint(folder, "d", user_content=unwritable)
+        assert error.value.details["ranks"] == [0] and not (folder / "d" / "done").exists()
         if rank == 0:
             torch.save({"model": Plain().state_dict()}, folder / "whole.pt")
         dist.barrier()

@@ -1,0 +1,60 @@
+"""Files of checkpoints: a process that ends while it writes leaves the older file; torch reads them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.neuronx_distributed import checkpoint, checkpointing, parallel_state
+
+KILLED = """
+import os, signal, sys
+from optimum_neuron.neuronx_distributed import checkpointing
+
+class Ending:
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpointing.save({"large": list(range(100000)), "last": Ending()}, sys.argv[1], save_xser=sys.argv[2] == "xser")
+"""
+
+
+@pytest.mark.parametrize("kind", ["whole", "xser"])
+def test_killed_while_writing(tmp_path: Path, kind: str) -> None:
+    by_tensor = kind == "xser"
+    checkpointing.save({"model": {"weight": torch.arange(3)}}, tmp_path, save_xser=by_tensor)
+    command = [sys.executable, "-c", KILLED, str(tmp_path), kind]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode < 0
+    held = checkpointing.load(tmp_path, load_xser=by_tensor)
+    assert torch.equal(held["model"]["weight"], torch.arange(3))
+    if not by_tensor:
+        file = tmp_path / "tp_rank_00_pp_rank_00" / "checkpoint.pt"
+        assert torch.equal(torch.load(file, weights_only=True)["model"]["weight"], torch.arange(3))
+
+
+def test_names_that_are_no_folders() -> None:
+    for call in (
+        lambda: checkpointing.save({}, "s3://bucket/run"),
+        lambda: checkpointing.load("s3://bucket/run"),
+        lambda: checkpoint.has_checkpoint("s3://bucket/run"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            call()
+        assert error.value.details["path"].startswith("s3://bucket")
+
+
+def test_saving_again_leaves_no_files_of_other_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_require_ranks", lambda: None)
+    monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 1)
+    optim = tmp_path / "a" / "optim"
+    optim.mkdir(parents=True)
+    (optim / "dp_rank_01_tp_rank_00_pp_rank_00.pt").write_bytes(b"of more ranks")
+    checkpoint.save_checkpoint(tmp_path, "a", model={}, optimizer={"state": {}})
+    assert [file.name for file in optim.iterdir()] == ["dp_rank_00_tp_rank_00_pp_rank_00.pt"]
+    with pytest.raises(ConfigError):
+        checkpoint.save_checkpoint(tmp_path, "a", num_kept_ckpts=0)
