@@ -7,6 +7,7 @@ from . import (
     checkpoint as checkpoint,
     checkpointing as checkpointing,
     configuration as configuration,
+    convolution as convolution,
     embedding as embedding,
     grads as grads,
     launching as launching,

@@ -123,6 +123,38 @@ def parallel_parameter(
     return parameter
 
 
+def initialize_parameter(
+    param: nn.Parameter,
+    partition_dim: int,
+    num_partitions: int,
+    init_method: Initializer,
+    return_master_param: bool = False,
+    *,
+    param_dtype: torch.dtype = torch.float32,
+    stride: int = 1,
+) -> torch.Tensor | None:
+    """Draw a whole parameter, and give a rank's parameter its part; NxD names it `_initialize_parameter_cpu`.
+
+    Args:
+        param: the part of this rank of tensor parallelism, which is changed.
+        partition_dim: the dimension that ranks divide.
+        num_partitions: number of parts.
+        init_method: draws the whole, in place.
+        return_master_param: return the whole.
+        param_dtype: dtype in which it is returned; it is drawn in float32.
+        stride: pieces of a rank.
+    """
+    set_tensor_model_parallel_attributes(param, True, partition_dim, stride, num_partitions)
+    shape = list(param.shape)
+    shape[partition_dim] *= num_partitions
+    with torch.no_grad():
+        whole = torch.empty(shape, dtype=torch.float32, device="cpu")
+        init_method(whole)
+        whole = whole.to(param_dtype)
+        param.copy_(part_of(whole, param, mappings.rank_in(mappings.group_or_tensor(None))))
+    return whole if return_master_param else None
+
+
 class ColumnParallelLinear(BaseParallelLinear):
     """A linear layer whose ranks each compute a part of the outputs.
 

@@ -63,6 +63,8 @@ _STATE = {
 }
 _LAYERS = {
     **_of("layers", "BaseParallelLinear", "ColumnParallelLinear", "RowParallelLinear"),
+    **_of("layers", _initialize_parameter_cpu="initialize_parameter"),
+    **_of("convolution", "BaseParallelConv", "InputChannelParallelConv2d", "OutputChannelParallelConv2d"),
     **_of("embedding", "ParallelEmbedding"),
 }
 _REGIONS = _of(

@@ -23,6 +23,7 @@ from optimum_neuron.neuronx_distributed import (
     checkpoint,
     checkpointing,
     configuration,
+    convolution,
     embedding,
     grads,
     layers,
@@ -211,6 +212,43 @@ def shared_heads(device: str, rank: int) -> None:
             (expected[0].sum() + 2 * (2 * expected[1].sum() + 3 * expected[2].sum())).backward()
             if not fused:
                 torch.testing.assert_close(layer.weight_k.grad.cpu(), reference[1].weight.grad, **CLOSE)
+
+
+def convolutions(device: str, rank: int) -> None:
+    """Two convolutions, by output and by input channels, against those of torch; with channels that are padded too."""
+    x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    for middle, options in ((8, {}), (5, {"partition_pad": True})):
+        torch.manual_seed(3)
+        first, second = (3, middle, (3, 3), 1, 1), (middle, 4, 3, 2)
+        with degrees(tensor_model_parallel_size=2):
+            one = convolution.OutputChannelParallelConv2d(
+                *first, gather_output=bool(options), keep_master_weight=True, **options
+            )
+            two = convolution.InputChannelParallelConv2d(
+                *second, input_is_parallel=not options, keep_master_weight=True, **options
+            )
+            plain = nn.Sequential(nn.Conv2d(*first), nn.ReLU(), nn.Conv2d(*second))
+            with torch.no_grad():
+                plain[0].weight.copy_(one.master_weight[:middle])
+                plain[0].bias.copy_(one.master_bias[:middle])
+                plain[2].weight.copy_(two.master_weight[:, :middle])
+                plain[2].bias.copy_(two.master_bias)
+            model = on(device, nn.Sequential(one, nn.ReLU(), two))
+            given, same = on(device, x.clone()).requires_grad_(), x.clone().requires_grad_()
+            found, expected = model(given), plain(same)
+            torch.testing.assert_close(found.detach().cpu(), expected.detach(), **CLOSE)
+            found.square().sum().backward()
+            expected.square().sum().backward()
+            torch.testing.assert_close(given.grad.cpu(), same.grad, **CLOSE)
+            torch.testing.assert_close(whole(one.weight.grad, one.weight)[:middle], plain[0].weight.grad, **CLOSE)
+            torch.testing.assert_close(whole(two.weight.grad, two.weight)[:, :middle], plain[2].weight.grad, **CLOSE)
+            torch.testing.assert_close(two.bias.grad.cpu(), plain[2].bias.grad, **CLOSE)
+            states = {"0.weight": plain[0].weight.detach(), "0.bias": plain[0].bias.detach()}
+            states = checkpointing.get_sharded_model_dict(model, states)
+            assert states["0.weight"].shape == one.weight.shape and states["0.bias"].shape == one.bias.shape
+            with pytest.raises(ConfigError) as error:
+                convolution.InputChannelParallelConv2d(4, 4, 3, dilation=2)
+            assert error.value.details["option"] == "dilation"
 
 
 def train(device: str, rank: int, config: dict[str, Any], steps: int = 3) -> tuple[list[float], list[float], Any]:

@@ -14,8 +14,8 @@ from tests import warm
 OF_DEVICE = ("groups", "meta_initialization", "training_equals_one_process", "checkpoints", "random_states")
 CASES = {
     "cpu": (
-        *("bad_degrees", "layers_equal_one_process", "losses", "shared_heads", "configurations"),
-        *("optimizer_of_low_precision", *OF_DEVICE),
+        *("bad_degrees", "layers_equal_one_process", "losses", "shared_heads", "convolutions"),
+        *("configurations", "optimizer_of_low_precision", *OF_DEVICE),
     ),
     "xla": OF_DEVICE,
 }
