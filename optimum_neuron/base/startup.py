@@ -9,6 +9,7 @@ A program's own logging stays as it is unless NEURON_RT_LOG_LEVEL or NEURON_RT_L
 
 from __future__ import annotations
 
+import functools
 import logging
 import logging.handlers
 import os
@@ -19,21 +20,13 @@ from ..errors import ConfigError
 from . import env, unused_variables
 
 _SYSLOG_SOCKET = "/dev/log"
-_applied = False
 
 
-def apply_environment(environ: Mapping[str, str] = os.environ) -> None:
-    """Configure the log and warn about unused variables, once for the process.
-
-    Args:
-        environ: environment variables; one that is not the process's own has no effect on the process.
-    """
-    global _applied
-    if _applied or environ is not os.environ:
-        return
-    configure_log(environ)
-    unused_variables.warn_unused(environ)
-    _applied = True
+@functools.cache
+def apply_environment() -> None:
+    """Configure the log and warn about unused variables, once for the process."""
+    configure_log(os.environ)
+    unused_variables.warn_unused(os.environ)
 
 
 def configure_log(environ: Mapping[str, str]) -> None:

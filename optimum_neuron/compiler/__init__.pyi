@@ -68,7 +68,6 @@ from .tiles import (
 )
 from .version import (
     COMPILER_VERSION as COMPILER_VERSION,
-    hash_of_sources as hash_of_sources,
     source_hash as source_hash,
 )
 from .work import LOOKUPS as LOOKUPS, CallWork as CallWork, work_of as work_of

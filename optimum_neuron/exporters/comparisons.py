@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from ..compiler import hash_of_sources
-from ..files.records import Records, installed_versions
+from ..files.records import Records, hash_of_sources, installed_versions
 
 _LIBRARIES = ("torch", "transformers", "diffusers", "compressed_tensors", "gguf")
 """Their models and weights are what ours are compared with."""

@@ -22,7 +22,7 @@ import importlib.metadata
 import importlib.util
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,18 @@ _DAY_S = 86400
 def installed_versions(*names: str) -> dict[str, str]:
     """Return the versions of the distributions that are installed, for `Records.versions`."""
     return {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name)}
+
+
+def hash_of_sources(root: Path, names: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> str:
+    """Hash files and folders below `root`, with their paths; of folders the files with one of the suffixes."""
+    digest = hashlib.sha256()
+    for name in names:
+        entry = root / name
+        paths = sorted(path for path in entry.rglob("*") if path.suffix in suffixes) if entry.is_dir() else [entry]
+        for path in paths:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

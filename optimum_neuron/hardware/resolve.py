@@ -60,7 +60,8 @@ def resolve_target(instance_type: str | None = None, environ: Mapping[str, str] 
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
     """
-    apply_environment(environ)
+    if environ is os.environ:
+        apply_environment()
     flag, override = env.compiler_target(environ), env.platform_target(environ)
     simulated = env.instance_type(environ)
     candidates = [
@@ -94,7 +95,8 @@ def resolve_instance(instance_type: str | None = None, environ: Mapping[str, str
     Raises:
         ConfigError: the name is unknown; the message has the nearest name and the list.
     """
-    apply_environment(environ)
+    if environ is os.environ:
+        apply_environment()
     simulated = env.instance_type(environ)
     name, request = instance_type, f"instance_type='{instance_type}'"
     if name is None and simulated is not None:

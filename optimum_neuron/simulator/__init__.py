@@ -2,7 +2,7 @@
 
 work/            graph to work: cycles by tile, passes, bytes, collectives; exact, no measured constant
 device_time.py   work to device time: documented rates, and what was fitted, from data/constants.json
-stacks.py        serving stacks: buckets, batches, host path, by SDK
+stacks.py        serving stacks: buckets, batches, host path, by SDK; lengths of a request
 serving.py       which graphs run how often for a request
 machine.py       instance, cores, copies, price
 request.py                                       what is asked: options, and the models that each has an effect on

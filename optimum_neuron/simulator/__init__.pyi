@@ -58,7 +58,6 @@ from .entry import (
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
 from .known import COUNTS as COUNTS, checkpoint_hash as checkpoint_hash, count_file as count_file
-from .lengths import Padding as Padding
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .pipelined import (
     divided as divided,
@@ -91,6 +90,7 @@ from .speculation import Speculation as Speculation, tokens_per_check as tokens_
 from .stacks import (
     FIRST_FUSED_SDK as FIRST_FUSED_SDK,
     FIRST_PADDED_SDK as FIRST_PADDED_SDK,
+    Padding as Padding,
     Stack as Stack,
     parse_sdk as parse_sdk,
     stack_at as stack_at,

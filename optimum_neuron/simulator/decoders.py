@@ -16,12 +16,11 @@ from ..compiler import MICROCODE_BYTES
 from ..errors import DeviceMemoryError, invalid_choice
 from ..hardware import fitting_instances, legal_core_counts
 from .graph_choice import no_prefix_cache
-from .lengths import choose_lengths
 from .machine import Machine, choose_copies, choose_cores, does_not_fit
 from .request import DTYPES, EstimateRequest
 from .result import Estimate, generation_notes
 from .serving import plan_serving, serving_estimate
-from .stacks import DEFAULT_SDK, Stack, choose_stack
+from .stacks import DEFAULT_SDK, Stack, choose_lengths, choose_stack
 from .work import DecoderSizes, Layout, cache_bytes, parameter_bytes
 
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "float8_e4m3": 1.0}

@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..base.core import Choice
+from ..base.core import AutoCast, Choice
 from ..errors import ConfigError, ModelError
 from ..files.plain_json import read_object
 from ..hardware import require_compilable
@@ -37,7 +37,6 @@ from .speculation import Draft, choose_speculation, draft_of_parameters
 if TYPE_CHECKING:
     import torch
 
-    from ..artifact import Artifact
     from ..compiler import Program
     from ..options.configuration import CompileConfig
     from ..sources import ModelSource
@@ -86,27 +85,9 @@ def estimate_request(
     model: Any, request: EstimateRequest, *, example_inputs: Sequence[torch.Tensor] | None = None
 ) -> Estimate:
     """Estimate a request; the model is one of `estimate`."""
-    return _estimated(request, lambda request, machine: _timed(model, request, machine, example_inputs))
-
-
-def estimate_program(program: Program, config: CompileConfig, *, name: str, **options: Any) -> Estimate:
-    """Estimate a compiled program that is in memory; options are those of `estimate`."""
-
-    def timed(request: EstimateRequest, machine: Machine) -> Estimate:
-        return count_program(program, config, request, machine, name=name).estimate(name, request, machine)
-
-    return _estimated(request_of(options), timed)
-
-
-def _estimated(request: EstimateRequest, timed: Callable[[EstimateRequest, Machine], Estimate]) -> Estimate:
-    """Time a request with its draft on its machine, under its load."""
     machine = choose_machine(request.instance, price=request.price)
     request = _with_draft(request, machine)
-    return _loaded(timed(request, machine), request, machine)
-
-
-def _loaded(result: Estimate, request: EstimateRequest, machine: Machine) -> Estimate:
-    """Add a note on memory that may not suffice, and a load if there is one."""
+    result = _timed(model, request, machine, example_inputs)
     if result.fit != "fits":
         high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
         result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
@@ -114,6 +95,23 @@ def _loaded(result: Estimate, request: EstimateRequest, machine: Machine) -> Est
         return result
     room = machine.num_logical_cores // result.num_cores.value
     return under_load(result, request.requests_per_s, room=room)
+
+
+def estimate_program(program: Program, config: CompileConfig, *, name: str, **options: Any) -> Estimate:
+    """Estimate a compiled program that is in memory; options are those of `estimate`."""
+    return estimate_request(_Compiled(program, config, name), request_of(options))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Compiled:
+    """A compiled model."""
+
+    program: Program
+    config: CompileConfig | None
+    """Of its export; None for a NEFF without one."""
+    name: str
+    auto_cast: AutoCast = "none"
+    """How it was compiled, if there is no configuration."""
 
 
 def _timed(
@@ -138,21 +136,16 @@ def _counted(
     if example_inputs is not None:
         message = "example_inputs has no effect on a model that is not a torch module."
         raise ConfigError(message, hint="Remove it.", option="example_inputs", options=["example_inputs"])
-    if isinstance(model, (str, Path)) and is_compiled(Path(model)):
-        artifact, config, name = _read_compiled(Path(model))
-        cast = artifact.metadata.get("auto_cast", "none")
-        return name, count_program(artifact.program, config, request, machine, name=name, auto_cast=cast), None
+    named = isinstance(model, (str, Path))
+    if named and is_compiled(Path(model)):
+        model = _read_compiled(Path(model))
+    if isinstance(model, _Compiled):
+        name, cast = model.name, model.auto_cast
+        return name, count_program(model.program, model.config, request, machine, name=name, auto_cast=cast), None
     require_one_instance(machine, "an estimate of a configuration")
-    if isinstance(model, (str, Path)):
-        return _counted_checkpoint(model, request, machine)
-    source = source_of(model, request.source)
-    return source.name, count_config(source, request, machine), None
-
-
-def _counted_checkpoint(
-    model: str | Path, request: EstimateRequest, machine: Machine
-) -> tuple[str, Counts, Choice[str] | None]:
-    """Return the name, the counts, and their origin of a folder or of a name on the Hub."""
+    if not named:
+        source = source_of(model, request.source)
+        return source.name, count_config(source, request, machine), None
     from ..sources import find_folder
 
     folder = find_folder(model, with_weights=False, **request.source)
@@ -164,9 +157,8 @@ def _counted_checkpoint(
 
         require_compilable(machine.target)
         return str(model), count_pipeline(read_pipeline(folder, name=str(model)), request, machine), None
-    source = source_of(model, request.source)
-    counts = count_config(source, request, machine)
-    return source.name, counts, known.keep(source.name, counts)
+    counts = count_config(source_of(model, request.source), request, machine)
+    return str(model), counts, known.keep(str(model), counts)
 
 
 def _with_draft(request: EstimateRequest, machine: Machine) -> EstimateRequest:
@@ -239,10 +231,11 @@ def is_compiled(path: Path) -> bool:
     return False
 
 
-def _read_compiled(path: Path) -> tuple[Artifact, CompileConfig | None, str]:
+def _read_compiled(path: Path) -> _Compiled:
     from ..artifact import open_artifact
     from ..exporters import read_folder
     from ..options.configuration import NEFF_FILE
 
     config = read_folder(path).config if path.is_dir() else None
-    return open_artifact(path / NEFF_FILE if path.is_dir() else path), config, path.name
+    artifact = open_artifact(path / NEFF_FILE if path.is_dir() else path)
+    return _Compiled(artifact.program, config, path.name, artifact.metadata.get("auto_cast", "none"))

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .lengths import Padding, choose_lengths, steps_by_bucket
 from .request import EstimateRequest
+from .stacks import Padding, choose_lengths, steps_by_bucket
 
 if TYPE_CHECKING:
     from ..compiler import Program

@@ -20,9 +20,8 @@ from typing import Any, Literal, TypeVar
 
 from ..base import env
 from ..base.core import Choice
-from ..compiler import hash_of_sources
 from ..errors import ConfigError
-from ..files.records import Record, Records, installed_versions
+from ..files.records import Record, Records, hash_of_sources, installed_versions
 from ..version import __version__
 from .decoders import DecoderCounts
 from .graphs import RunCounts

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ..base.core import AutoCast
 from ..errors import ConfigError
-from ..options.option import SOURCE_OPTIONS, Option, check_known, option, options_of
+from ..options.option import SOURCE_OPTIONS, Option, check_known, option, options_of, source_options
 from .machine import positive
 from .speculation import Speculation
 
@@ -224,18 +224,21 @@ def keywords_of_compiled(*kinds: Kind) -> tuple[str, ...]:
 
 def request_of(options: Mapping[str, Any]) -> EstimateRequest:
     """Return the request of keywords: those of an estimate, of an export, and of a source."""
-    from ..exporters import translate
-    from ..kinds import compile_options
+    own = {name: value for name, value in options.items() if name in KEYWORDS}
+    source = source_options(options)
+    export = {name: value for name, value in options.items() if name not in own and name not in source}
+    if export:
+        from ..exporters import translate
+        from ..kinds import compile_options
 
-    known = (*KEYWORDS, *compile_options(), *SOURCE_OPTIONS)
-    if any(name not in known for name in options):
-        check_known(translate(options), known, what="the estimate", listed="`optimum-cli neuron estimate --help`")
-    others = {name: value for name, value in options.items() if name not in KEYWORDS and value is not None}
-    return EstimateRequest(
-        **{name: value for name, value in options.items() if name in KEYWORDS},
-        export={name: value for name, value in others.items() if name not in SOURCE_OPTIONS},
-        source={name: value for name, value in others.items() if name in SOURCE_OPTIONS},
-    )
+        known = (*KEYWORDS, *compile_options(), *SOURCE_OPTIONS)
+        if any(name not in known for name in export):
+            check_known(translate(export), known, what="the estimate", listed="`optimum-cli neuron estimate --help`")
+    return EstimateRequest(**own, export=_given(export), source=_given(source))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def require_no_options(options: Mapping[str, Any], what: str, *, decided: bool = False) -> None:

@@ -21,7 +21,7 @@ from .machine import Machine
 
 if TYPE_CHECKING:
     from .continuous import ServedPool
-    from .lengths import Padding
+    from .stacks import Padding
 
 
 QUANTITIES = {

@@ -18,10 +18,9 @@ from typing import Any
 from ..base.core import Choice
 from ..hardware import is_first_of_instance
 from .device_time import CoreConstants, CoreRates, DeviceTime, HostConstants, device_time
-from .lengths import Padding, steps_by_bucket
 from .machine import Machine
 from .result import Estimate, largest, make_estimate
-from .stacks import Stack, bucket
+from .stacks import Padding, Stack, bucket, steps_by_bucket
 from .work import DecoderSizes, GraphWork, Layout, decode_work, prefill_work
 
 LARGE_GRAPH_CYCLES = 2.5e8

@@ -1,20 +1,26 @@
-"""The serving stacks of decoders, by SDK, and their buckets and batches.
+"""The serving stacks of decoders, by SDK, and the compiled lengths that hold a request.
 
 Published measurements differ by factors because of these rules, so an estimate says which it assumes. The facts are
 from published benchmark pages and from the libraries' own documentation; times are in `data/constants.json`.
 
     >>> choose_stack("2.18").value.name, choose_stack(None).value.name
     ('transformers-neuronx', 'vllm')
+    >>> choose_lengths(None, 300, 100, limit=4096)
+    Lengths(sequence=400, prompt=300, answer=100)
+    >>> choose_lengths(1024, None, None, limit=4096)
+    Lengths(sequence=1024, prompt=512, answer=512)
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..base.core import Choice
 from ..errors import ConfigError, invalid_choice
+from .machine import positive
 
 DEFAULT_SDK = "2.27"
 """SDK that an estimate assumes."""
@@ -153,3 +159,82 @@ def parse_sdk(sdk: str) -> tuple[int, int]:
 def bucket(tokens: int) -> int:
     """The power of two, from `FIRST_BUCKET` on, that holds `tokens`."""
     return max(FIRST_BUCKET, 1 << (tokens - 1).bit_length())
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Tokens of each request."""
+
+    sequence: int
+    prompt: int
+    answer: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Padding:
+    """The compiled sizes that a prompt and its answer run in."""
+
+    input_tokens: int
+    prefill_tokens: int
+    """Tokens that the prefill graphs of the prompt compute, padding included."""
+    decode_slots: int | None
+    """Cache slots that the middle step of the answer attends to; None for an encoder-decoder."""
+    cached_tokens: int = 0
+    """Tokens of the prompt that are found in the prefix cache and are not computed."""
+
+    @property
+    def share(self) -> float:
+        """Share of the prefill that is padding."""
+        return 1 - (self.input_tokens - self.cached_tokens) / self.prefill_tokens
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self) | {"share": self.share}
+
+
+def choose_lengths(sequence: int | None, prompt: int | None, answer: int | None, *, limit: int) -> Lengths:
+    """Fill in the lengths that a request leaves out.
+
+    Args:
+        sequence: compiled length; None for prompt and answer if both are given, otherwise `limit`.
+        prompt: tokens of a prompt; None for what the answer leaves.
+        answer: tokens of an answer; None for what the prompt leaves, or half of the compiled length.
+        limit: compiled length of a request that gives none.
+    """
+    given = {"sequence_length": sequence, "input_length": prompt, "output_length": answer}
+    for name, value in given.items():
+        if value is not None:
+            positive(name, value)
+    length = sequence or (prompt + answer if prompt and answer else limit)
+    if answer is None:
+        answer = max(length // 2, 1) if prompt is None else length - prompt
+    if prompt is None:
+        prompt = length - answer
+    if prompt < 1 or answer < 1 or prompt + answer > length:
+        if given["input_length"] is None:
+            message = f"output_length={answer} leaves no room for a prompt in sequence_length={length}."
+        elif given["output_length"] is None:
+            message = f"input_length={prompt} leaves no room for an answer in sequence_length={length}."
+        else:
+            message = f"input_length={prompt} and output_length={answer} exceed sequence_length={length}."
+        hint = "Pass a longer sequence_length, or a shorter prompt or answer."
+        raise ConfigError(message, hint=hint, **{**given, "sequence_length": length})
+    return Lengths(sequence=length, prompt=prompt, answer=answer)
+
+
+def steps_by_bucket(prompt: int, answer: int, bucket_of: Callable[[int], int]) -> dict[int, int]:
+    """Count the steps of an answer by the cache slots that each attends to.
+
+    A step attends to the prompt, the tokens before it, and its own.
+
+    >>> steps_by_bucket(100, 200, lambda tokens: 128 if tokens <= 128 else 512)
+    {128: 28, 512: 172}
+    """
+    counts: dict[int, int] = {}
+    first, last = prompt + 1, prompt + answer
+    while first <= last:
+        slots = bucket_of(first)
+        end = last if slots < first else min(slots, last)
+        counts[slots] = counts.get(slots, 0) + end - first + 1
+        first = end + 1
+    return counts

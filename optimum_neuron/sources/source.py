@@ -66,11 +66,12 @@ def find_folder(name: str | Path, *, with_weights: bool = True, **options: Any) 
         ConfigError: a keyword is unknown.
         ModelError: there is no such folder and no such model on the Hub, or a GGUF file cannot be read.
     """
-    from ..checkpoints import resolve_model
-
     check_known(options, SOURCE_OPTIONS, what="finding a model")
-    where = SourceOptions(**options)
-    path = Path(resolve_model(str(name)).value).expanduser()
+    where, path = SourceOptions(**options), Path(name).expanduser()
+    if not path.is_dir():
+        from ..checkpoints import resolve_model
+
+        path = Path(resolve_model(str(name)).value).expanduser()
     if path.suffix == ".gguf" and path.is_file() and where.gguf_file is None:
         return gguf_folder(path.parent, path.name)
     if not path.is_dir():

@@ -72,7 +72,7 @@ def test_invalid_value_is_an_error(values):
 def test_first_hardware_use_applies_environment_once(logger, monkeypatch):
     from optimum_neuron.hardware import resolve_target
 
-    monkeypatch.setattr(startup, "_applied", False)
+    startup.apply_environment.cache_clear()
     monkeypatch.setattr(unused_variables, "_warned", set())
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "DEBUG")
     monkeypatch.setenv("NEURON_FUSE_SOFTMAX", "1")

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from ...base import env
+from ...files.records import hash_of_sources
 from ...files.shared_objects import SharedObject, find, require_ours
-from ..version import hash_of_sources
 from .choose import CpuFeatures, HostLevel
 from .prepare import Preparation
 

@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 
-from ...compiler import add_members, hash_of_sources, kernels_in, members_of
+from ...compiler import add_members, kernels_in, members_of
+from ...files.records import hash_of_sources
 from ...simulator.work import GraphWork
 from ...upstream.inductor import CUDAGraphPolicy
 from .border import Border, HostFunction, attach

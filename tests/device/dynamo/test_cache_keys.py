@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from optimum_neuron.compiler import hash_of_sources
 from optimum_neuron.compiler.lower import onednn
 from optimum_neuron.compiler.passes import autocast
 from optimum_neuron.compiler.rules import judge
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo import cache
+from optimum_neuron.files.records import hash_of_sources
 from tests.device.conftest import host_threads, needs_compiler
 from tests.device.dynamo.warm import compiled, loaded_from, lookups, restart, scaled
 
