@@ -181,9 +181,9 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
             f"the configuration allows {sizes.max_positions} positions: the time of {sequence_length} is estimated, "
             "what the model would say is another matter"
         )
-    if sizes.is_mixture:
+    if sizes.kind == "mixture":
         notes.append("mixture of experts: few published models, so the intervals are wide")
-    elif sizes.is_hybrid:
+    elif sizes.kind == "hybrid":
         notes.append("recurrent layers: one published family, so the intervals are wide")
     return (*notes, *generation_notes(machine.target, "few published values, none of prompts over many chips"))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from transformers import BertConfig, LlamaConfig
 
+import optimum_neuron
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import compare, estimate, known
 
@@ -70,6 +72,18 @@ def test_second_process_answers_the_same_without_torch(config, tmp_path):
     assert [origin["value"] for origin in origins] == ["counted", "cached"]
     assert str(tmp_path / "home") in origins[0]["reason"] and str(tmp_path / "home") in origins[1]["reason"]
     assert warm["estimate"] == cold["estimate"]
+
+
+def test_cached_estimate_executes_few_files(folder):
+    ask(folder), ask(folder)
+    executed = set()
+    sys.setprofile(lambda frame, event, value: executed.add(frame.f_code.co_filename))
+    try:
+        ask(folder)
+    finally:
+        sys.setprofile(None)
+    root = Path(optimum_neuron.__file__).parent
+    assert 10 < len([name for name in executed if root in Path(name).parents]) <= 25
 
 
 def test_sizes_serve_every_request_of_a_decoder(folder):

@@ -33,7 +33,7 @@ def sent(value):
 def test_sizes_come_back_with_equal_work():
     sizes = decoder_sizes(MIXTURE)
     again = from_plain(DecoderSizes, sent(sizes))
-    assert again == sizes and again.is_mixture
+    assert again == sizes and again.kind == "mixture"
     layout = Layout(num_cores=2, weight_bytes=2.0, cache_bytes=2, replicate_kv_heads=True)
     works = [prefill_work(each, layout, batch_size=1, tokens=8) for each in (sizes, again)]
     assert works[0].total == works[1].total and works[0].total.flops > 0

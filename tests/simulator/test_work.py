@@ -26,7 +26,7 @@ from optimum_neuron.simulator.work import (
     work_of_program,
     work_on_device,
 )
-from optimum_neuron.simulator.work.sizes import local_heads
+from optimum_neuron.simulator.work.decoder import local_heads
 from tests.tiny import CONFIGS, SHAPES
 
 ONE_CORE = Layout(num_cores=1, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)
@@ -133,7 +133,7 @@ def test_every_family_is_read_off_its_modules(model_type):
     matrices = sum(
         p.numel() for n, p in original.named_parameters() if p.ndim == 2 and "embed" not in n and "wte" not in n
     )
-    assert whole > 0 and (sizes.is_mixture or whole >= 2 * 0.5 * matrices)
+    assert whole > 0 and (sizes.kind == "mixture" or whole >= 2 * 0.5 * matrices)
 
 
 def on(num_cores: int) -> Layout:
@@ -167,7 +167,7 @@ def test_heads_are_padded_and_repeated():
 
 def test_mixture_token_loads_its_experts():
     sizes = decoder_sizes(config("mixtral"))
-    assert sizes.is_mixture and sizes.experts_per_token == 2
+    assert sizes.kind == "mixture" and sizes.experts_per_token == 2
     one, two = (decode_work(sizes, ONE_CORE, batch_size=rows, slots=16).total.weight_bytes for rows in (1, 2))
     experts = sum(
         layer.count * sum(p.num_elements for p in layer.projections if p.role.startswith("expert"))

@@ -41,7 +41,7 @@ STRUCTURES: Mapping[str, tuple[str, object]] = {
     "large from 1.5e8 cycles": (f"{_PACKAGE}.serving.LARGE_GRAPH_CYCLES", 1.5e8),
     "large from 3.5e8 cycles": (f"{_PACKAGE}.serving.LARGE_GRAPH_CYCLES", 3.5e8),
     "primes at any width": (f"{_PACKAGE}.work.decoder.contiguous_bytes", _tiles_of_both),
-    "joined gate and up": (f"{_PACKAGE}.work.layer_sizes._JOINED", "\0"),
+    "joined gate and up": (f"{_PACKAGE}.work.roles._JOINED", "\0"),
 }
 """What replaces what, by name."""
 
@@ -51,7 +51,7 @@ def structure(name: str) -> Iterator[None]:
     """Count and predict with one of the structures."""
     target, replacement = STRUCTURES[name]
     sizes_of.cache_clear()
-    afresh = mock.patch.dict(f"{_PACKAGE}.work.sizes._SIZES", clear=True)
+    afresh = mock.patch.dict(f"{_PACKAGE}.work.reading._SIZES", clear=True)
     with afresh, mock.patch(target, replacement) if target else contextlib.nullcontext():
         yield
     sizes_of.cache_clear()

@@ -14,6 +14,7 @@ from .graph import (
     work_on_device as work_on_device,
 )
 from .published import as_published as as_published
+from .reading import decoder_sizes as decoder_sizes
 from .record import (
     Attention as Attention,
     GraphWork as GraphWork,
@@ -22,7 +23,7 @@ from .record import (
     Step as Step,
     Work as Work,
 )
-from .sizes import DecoderSizes as DecoderSizes, decoder_sizes as decoder_sizes
+from .sizes import DecoderSizes as DecoderSizes
 from .trained import (
     RECOMPUTE as RECOMPUTE,
     TrainedSizes as TrainedSizes,

@@ -18,7 +18,7 @@ from ...compiler.rules import OpCall, find_rule, symbols
 from ...upstream.torch import schema_of
 from .activations import part_of_gelu
 from .record import Attention, GraphWork, Kernels, Matmul, Scan, Step, Work
-from .step_roles import counting
+from .roles import counting
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node

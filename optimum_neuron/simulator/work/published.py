@@ -29,13 +29,21 @@ import functools
 from collections.abc import Sequence
 
 from ...compiler import contiguous_bytes, product_cycles
-from .decoder import ACTIVATION_BYTES, ATTENTION_IN_PASSES, DENSE_PASSES, JOINED_ROLES, NORM_PASSES, gated_passes
-from .layer_sizes import Role, is_joined
+from .decoder import ACTIVATION_BYTES, NORM_PASSES, passes_of
 from .published_mixers import absorbed_latents, fused_attention, scanned_states
 from .record import GraphWork, Matmul, Step
-from .step_roles import counting, layer_of, norm_paths, parent_of, role_of_step, with_work
+from .roles import (
+    JOINED_ROLES,
+    Role,
+    counting,
+    is_joined,
+    layer_of,
+    norm_paths,
+    parent_of,
+    role_of_step,
+    with_work,
+)
 
-_SUMMED: tuple[Role, ...] = ("attention_out", "down")
 _SAMPLING = ("aten.argmax", "aten.topk")
 _NORMS = ("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm")
 
@@ -148,7 +156,7 @@ def _placed(step: Step, sizes: Matmul, role: Role | None, together: Sequence[Mat
         changes["tensor_cycles"] = step.work.tensor_cycles * share / alone
     if role in (None, "router") and sizes.element_bytes <= ACTIVATION_BYTES:
         changes["tensor_cycles"] = alone
-    passes = _passes(role, num_matrices=2 if joined else len(together))
+    passes = passes_of(role, num_matrices=2 if joined else len(together))
     results = sizes.num_matrices * sizes.rows * sizes.columns
     changes["vector_elements"] = step.work.vector_elements + (passes - 1) * results
     return with_work(step, weight_rows=_pieces(step, sizes, width), **changes)
@@ -162,7 +170,8 @@ def _of_experts(step: Step, sizes: Matmul, together: Sequence[Matmul]) -> Step:
     pieces = _pieces(step, sizes, sizes.columns // num_joined if is_up else sizes.columns)
     if not sizes.rows:
         return with_work(step, weight_rows=pieces)
-    passes = gated_passes(num_joined) if is_up else DENSE_PASSES if sizes.rows > 1 else 0.0
+    role: Role = "expert_up" if is_up else "expert_down"
+    passes = passes_of(role, num_matrices=num_joined, dense=sizes.rows > 1)
     return with_work(
         step,
         weight_rows=pieces,
@@ -185,12 +194,3 @@ def _pieces(step: Step, sizes: Matmul, width: int) -> float:
 
 def _is_experts(step: Step) -> bool:
     return step.module_path.endswith(".experts")
-
-
-def _passes(role: Role | None, *, num_matrices: int) -> float:
-    """Passes over the results of a matmul."""
-    if role in JOINED_ROLES:
-        return ATTENTION_IN_PASSES
-    if role == "up":
-        return gated_passes(num_matrices)
-    return 0.0 if role in _SUMMED else 1.0

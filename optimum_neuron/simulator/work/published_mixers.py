@@ -5,7 +5,7 @@
     absorbed latents   a prompt and a step multiply latents without expanding them, and read each once
     scanned states     each token changes the state in order, whatever chunks a graph has
 
-`mixers.py` counts both for sizes and for graphs.
+`sizes.py` counts both for sizes and for graphs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from ...compiler import contiguous_bytes
-from .mixers import LatentSizes, scan
 from .record import Attention, Matmul, Scan, Step, Work
-from .step_roles import counting, is_inside, norm_paths, parent_of, role_of_step, with_work
+from .roles import counting, is_inside, norm_paths, parent_of, role_of_step, with_work
+from .sizes import LatentSizes, scan
 
 
 def fused_attention(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -1,7 +1,7 @@
 """Inputs of a training estimate: layers, parameters, and tokens per example.
 
-Decoders are read by `sizes`. Encoders of texts and of pictures in patches are built by transformers on the meta device
-and read off likewise. Other models are errors: one example is not one sequence through equal layers.
+Decoders are read by `reading`. Encoders of texts and of pictures in patches are built by transformers on the meta
+device and read off likewise. Other models are errors: one example is not one sequence through equal layers.
 
     sizes = trained_sizes(AutoConfig.from_pretrained(folder), decodes=True, sequence_length=None)
 
@@ -21,7 +21,7 @@ import functools
 from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...errors import ConfigError, ModelError
-from .sizes import decoder_sizes, largest_stack, on_meta
+from .reading import decoder_sizes, largest_stack, on_meta
 
 RECOMPUTE = 4 / 3
 """Operations of a step over those without activation checkpointing: the forward runs twice."""
@@ -67,7 +67,7 @@ def trained_sizes(
             num_heads=sizes.num_heads,
             num_logits=sizes.vocab,
             sequence_length=sequence_length or _usual_length(sizes.max_positions),
-            is_mixture=sizes.is_mixture,
+            is_mixture=sizes.kind == "mixture",
         )
     patches = _num_patches(config)
     if patches is not None and sequence_length is not None:
