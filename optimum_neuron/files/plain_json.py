@@ -4,18 +4,25 @@
 here have one error to handle. It does not depend on the meaning of the files.
 
     try:
-        record = parse_json(path.read_bytes())
+        size = from_plain(Size, parse_json(path.read_bytes()))
     except ValueError:
         ...
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
+import types
+import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from ..errors import ModelError
+
+T = TypeVar("T")
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -49,3 +56,55 @@ def read_object(path: Path) -> dict[str, Any]:
 def _unreadable(path: Path, problem: str) -> ModelError:
     message = f"{path} is damaged: {problem}."
     return ModelError(message, hint="Copy the file again from its source, or export the model again.", file=str(path))
+
+
+def to_plain(value: Any) -> Any:
+    """Return a dataclass as plain data, without the fields that have their defaults."""
+    if dataclasses.is_dataclass(value):
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {field.name: to_plain(one) for field, one in fields if one != field.default}
+    if isinstance(value, Mapping):
+        return {key: to_plain(one) for key, one in value.items()}
+    return [to_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+
+
+def from_plain(kind: type[T], data: Any) -> T:
+    """Return the dataclass that plain data stands for; a ValueError if it is none.
+
+    >>> from_plain(complex, 1)
+    Traceback (most recent call last):
+        ...
+    ValueError: 1 is not of type <class 'complex'>
+    """
+    try:
+        return _typed(kind, data)
+    except TypeError as error:
+        raise ValueError(f"a field is missing ({error})") from error
+
+
+def _typed(kind: Any, data: Any) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        made: Any = kind
+        hints = _types(made)
+        if not isinstance(data, dict) or not data.keys() <= hints.keys():
+            raise ValueError(f"not the fields of {kind}")
+        return made(**{name: _typed(hints[name], value) for name, value in data.items()})
+    if origin in (typing.Union, types.UnionType):
+        (other,) = (one for one in args if one is not types.NoneType)
+        return None if data is None else _typed(other, data)
+    if origin is tuple and isinstance(data, (list, tuple)):  # JSON has only lists
+        kinds = [args[0]] * len(data) if args[1:] == (...,) else args
+        return tuple(_typed(one, value) for one, value in zip(kinds, data, strict=True))
+    if origin in (Mapping, dict) and isinstance(data, dict):
+        return {key: _typed(args[1], value) for key, value in data.items()}
+    if data in args if origin is Literal else type(data) is kind or (kind is float and type(data) is int):
+        return data
+    raise ValueError(f"{data!r} is not of type {kind}")
+
+
+@functools.cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Types of the fields of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}

@@ -7,7 +7,7 @@ import json
 import pytest
 from transformers import AutoConfig
 
-from optimum_neuron.simulator.known import from_plain, to_plain
+from optimum_neuron.files.plain_json import from_plain, to_plain
 from optimum_neuron.simulator.work import (
     Attention,
     DecoderSizes,
