@@ -46,13 +46,15 @@ def count_config(
     if request.task:
         kind.require_task(source, task)
     notes = _quantization_notes(source.config)
+    counts: DecoderCounts | ProgramCounts | RunCounts
     if not kind.is_estimated_by_size:
-        return _counts_of_graphs(source, kind, request, machine, task, notes)
-    _require_no_stages(request.pipeline_parallel_size or 1)
-    if compiles := _program_options(source, kind, request):
-        return _counts_as_compiled(source, request, machine, compiles, task, notes)
-    sizes = decoder_sizes(source.config, trust_remote_code=request.trusts_code)
-    return DecoderCounts(sizes=sizes, notes=(*filter(None, [kind.estimate_note]), *notes))
+        counts = _counts_of_graphs(source, kind, request, machine, task)
+    elif compiles := _program_options(source, kind, request):
+        counts = _counts_as_compiled(source, request, machine, compiles, task)
+    else:
+        counts = DecoderCounts(sizes=decoder_sizes(source.config, trust_remote_code=request.trusts_code))
+        notes = (*filter(None, [kind.estimate_note]), *notes)
+    return dataclasses.replace(counts, notes=notes)
 
 
 def _quantization_notes(config: PreTrainedConfig) -> tuple[str, ...]:
@@ -67,18 +69,15 @@ def _quantization_notes(config: PreTrainedConfig) -> tuple[str, ...]:
     return (f"the checkpoint's weights are quantized with {method}; an export {export}: {scheme.reason}",)
 
 
-def _require_no_stages(num_stages: int) -> None:
-    if num_stages != 1:
-        message = "An estimate of a configuration has no pipeline stages."
-        hint = "Export the model with pipeline_parallel_size, which needs no weights, and estimate the exported folder."
-        raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages)
-
-
 def _program_options(source: ModelSource, kind: Kind, request: EstimateRequest) -> dict[str, Any]:
     """Return the options of an export that make a decoder another program than sizes describe; none for a plain one."""
     from ..exporters import QUANTIZATION_OPTIONS, translate
     from ..sources import published_cache, published_scheme, quantization_of
 
+    if (num_stages := request.pipeline_parallel_size or 1) != 1:
+        message = "An estimate of a configuration has no pipeline stages."
+        hint = "Export the model with pipeline_parallel_size, which needs no weights, and estimate the exported folder."
+        raise ConfigError(message, hint=hint, option="pipeline_parallel_size", value=num_stages)
     names = {name for name, option in options_of(kind.config_class).items() if option.is_keyword and option.in_graph}
     names = names - OF_REQUEST | {*QUANTIZATION_OPTIONS}
     require_no_options({name: value for name, value in request.export.items() if name not in names}, "a decoder")
@@ -94,12 +93,7 @@ def _program_options(source: ModelSource, kind: Kind, request: EstimateRequest) 
 
 
 def _counts_as_compiled(
-    source: ModelSource,
-    request: EstimateRequest,
-    machine: Machine,
-    options: dict[str, Any],
-    task: str,
-    notes: tuple[str, ...],
+    source: ModelSource, request: EstimateRequest, machine: Machine, options: dict[str, Any], task: str
 ) -> ProgramCounts | RunCounts:
     """Count a decoder in the graphs that an export with these options would compile."""
     request.require_effect("decoder", "a decoder")
@@ -118,7 +112,7 @@ def _counts_as_compiled(
     plain = {name: value for name, value in options.items() if name not in ("task", "instance_type")}
     plain |= {"torch_dtype": captured.config.torch_dtype, "tensor_parallel_size": count.value}
     spelled = ", ".join(f"{name}={value}" for name, value in sorted(plain.items()))
-    counts = counts_of_program(
+    return counts_of_program(
         captured.program,
         request,
         num_cores=count,
@@ -128,7 +122,6 @@ def _counts_as_compiled(
         axes=batch_axes(captured.config),
         origin=f"as an export with {spelled} would compile it; no weights were read",
     )
-    return dataclasses.replace(counts, notes=notes)
 
 
 def decodes(config: PreTrainedConfig) -> bool:
@@ -160,12 +153,7 @@ def _holds_a_decoder(config: PreTrainedConfig) -> bool:
 
 
 def _counts_of_graphs(
-    source: ModelSource,
-    kind: Kind,
-    request: EstimateRequest,
-    machine: Machine,
-    task: str,
-    notes: tuple[str, ...],
+    source: ModelSource, kind: Kind, request: EstimateRequest, machine: Machine, task: str
 ) -> ProgramCounts | RunCounts:
     """Count a model that is no decoder in the graphs that an export would compile."""
     divides = "tensor_parallel_size" in kind.config_class.option_names()
@@ -193,8 +181,8 @@ def _counts_of_graphs(
         origin=f"as an export would compile it, weights in {dtype}, auto_cast {auto_cast}",
     )
     if isinstance(counts, RunCounts):
-        counts = dataclasses.replace(counts, has_release=True).in_stages(request.pipeline_parallel_size, machine)
-    return dataclasses.replace(counts, notes=notes)
+        return dataclasses.replace(counts, has_release=True).in_stages(request.pipeline_parallel_size, machine)
+    return counts
 
 
 def _require_effect(kind: Kind, request: EstimateRequest, task: str, *, without: Collection[str]) -> None:

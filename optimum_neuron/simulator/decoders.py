@@ -33,7 +33,7 @@ class DecoderCounts:
     """A decoder that is estimated from its sizes, for every batch, length, dtype, and number of cores."""
 
     sizes: DecoderSizes
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     """Notes that follow from its configuration."""
 
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
