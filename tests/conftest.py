@@ -122,7 +122,15 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         patch.setattr("os.fsync", lambda descriptor: None)
         # Beside another worker's tests, a process of low priority would hardly run.
         patch.setattr("optimum_neuron.compiler.lower.background.NICENESS", 0)
+        patch.setattr("optimum_neuron.compiler.lower.background._started_worker", started_worker)
         yield
+
+
+def started_worker() -> warm.Served:
+    """Start the process that compiles host code as a fork."""
+    import torch
+
+    return warm.Served("-m", "optimum_neuron.compiler.lower.worker", str(torch.get_num_threads()), "0")
 
 
 @pytest.fixture(autouse=True)

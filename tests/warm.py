@@ -16,6 +16,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -34,24 +35,59 @@ SEPARATE_INSTANCE = {"gw1": "trn1.32xlarge"}.get(os.environ.get("PYTEST_XDIST_WO
 _SOCKET, _ENVIRONMENT, _LOCK = "warm.socket", "environment.json", "warm.lock"
 
 
-class Program:
-    """A running fork."""
+class Fork:
+    """A running fork, and how it ended."""
 
-    def __init__(self, *words: str, env: Mapping[str, str] | None = None, cwd: Path | str = ROOT) -> None:
+    def __init__(self, words: tuple[str, ...], streams: list[int], env: Mapping[str, str] | None, cwd: Path | str):
         self.args = list(words)
         self.returncode: int | None = None
         self._connection = _connected()
-        streams = [os.pipe() for _ in range(2)]
         request = {"words": words, "env": dict(os.environ if env is None else env), "cwd": str(cwd)}
         body = json.dumps(request).encode()
-        socket.send_fds(self._connection, [len(body).to_bytes(8, "big")], [write for _, write in streams])
+        socket.send_fds(self._connection, [len(body).to_bytes(8, "big")], streams)
         self._connection.sendall(body)
-        self._read = [os.fdopen(read, errors="replace") for read, _ in streams]
-        for _, write in streams:
-            os.close(write)
+        for stream in streams:
+            os.close(stream)
         self._answers = self._connection.makefile()
         self.pid = int(self._answers.readline())
 
+    def wait(self) -> int:
+        """Return the exit code, at the end."""
+        if self.returncode is None:
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it has ended."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+class Served(Fork):
+    """A fork that answers what it is asked, line by line, in a process group of its own, as `subprocess.Popen`."""
+
+    def __init__(self, *words: str) -> None:
+        (asked, ask), (answers, answer) = os.pipe(), os.pipe()
+        super().__init__(words, [answer, os.open(os.devnull, os.O_WRONLY), asked], None, ROOT)
+        self.stdin, self.stdout = os.fdopen(ask, "w"), os.fdopen(answers)
+
+
+class Program(Fork):
+    """A running fork whose output is collected."""
+
+    def __init__(self, *words: str, env: Mapping[str, str] | None = None, cwd: Path | str = ROOT) -> None:
+        pipes = [os.pipe() for _ in range(2)]
+        super().__init__(words, [write for _, write in pipes], env, cwd)
+        self._read = [os.fdopen(read, errors="replace") for read, _ in pipes]
         self._texts = ["", ""]
         self._readers = [threading.Thread(target=self._collect, args=(number,), daemon=True) for number in range(2)]
         for reader in self._readers:
@@ -69,20 +105,6 @@ class Program:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
         self.wait()
         return self._texts[0], self._texts[1]
-
-    def wait(self) -> int:
-        """Return the exit code, at the end."""
-        if self.returncode is None:
-            self.returncode = int(self._answers.readline())
-            self._answers.close()
-            self._connection.close()
-        return self.returncode
-
-    def kill(self) -> None:
-        """End it, if it has not ended."""
-        if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
 
 
 def run(*words: str, env: Mapping[str, str] | None = None, cwd: Path | str = ROOT) -> subprocess.CompletedProcess[str]:
@@ -218,20 +240,21 @@ def _serve(folder: Path) -> dict[str, Any]:
 
 def _watch(connection: socket.socket) -> dict[str, Any]:
     """Fork the program and report its process and exit code; return in the program."""
-    size, streams, _, _ = socket.recv_fds(connection, 8, 2)
+    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
     body = b""
     while len(body) < int.from_bytes(size, "big"):
         body += connection.recv(1 << 20)
     pid = os.fork()
     if pid == 0:
         connection.close()
-        for number, stream in enumerate(streams, start=1):
+        for number, stream in zip((1, 2, 0), streams, strict=False):
             os.dup2(stream, number)
             os.close(stream)
         request: dict[str, Any] = json.loads(body)
         return request
     for stream in streams:
         os.close(stream)
+    os.setpgid(pid, pid)
     with contextlib.suppress(BrokenPipeError):
         connection.sendall(b"%d\n" % pid)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

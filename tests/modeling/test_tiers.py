@@ -156,7 +156,7 @@ def test_export_compiles_no_host_code_by_default(checkpoint, tmp_path, monkeypat
 
 def test_background_failure_is_reported_and_model_continues(export_folder, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", str(tmp_path / "none"))  # for the worker; this process has found its compiler before
+    monkeypatch.setenv("PATH", str(tmp_path))  # for the worker; this process has found its compiler before
     model = NeuronModelForCausalLM.from_pretrained(export_folder, optlevel="2")
     with pytest.raises(LoweringError) as excinfo:
         model.wait_for_host_code(240)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -13,6 +11,7 @@ from torch.nn import functional as F
 from optimum_neuron.compiler.lower import Job, background, probe_compiler, probe_cpu
 from optimum_neuron.compiler.lower.store import locate, record_path
 from optimum_neuron.compiler.serialize import body_to_dict
+from tests import warm
 from tests.programs import body_of, spec
 
 pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
@@ -79,7 +78,7 @@ def test_early_exit_ends_worker_and_keeps_finished_files(tmp_path):
         "assert first.wait(120) and not second.wait(0)\n"
         "print(background._service._worker.pid)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    result = warm.run("-c", program, str(tmp_path))  # which starts Python for the worker, as users' processes do
     assert result.returncode == 0 and not result.stderr, result.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(result.stdout), 0)
