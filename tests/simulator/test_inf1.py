@@ -9,7 +9,8 @@ from transformers import BertConfig, LlamaConfig, MarianConfig
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import pipeline_cores_of
-from optimum_neuron.simulator import compare, estimate, estimate_training
+from optimum_neuron.simulator import capture_model, compare, estimate, estimate_program, estimate_training
+from optimum_neuron.simulator.entry import source_of
 from tests.raising import raises
 from tests.seq2seq import SIZES
 
@@ -93,6 +94,11 @@ def test_decoders_and_training_are_refused():
         estimate(decoder, instance="inf1.xlarge", sequence_length=64)
     with raises(ConfigError, target="inf1"):
         estimate_training(decoder, instance="inf1.24xlarge")
+    captured = capture_model(
+        source_of(decoder, {}), task="text-generation", sequence_length=16, roles=("prefill", "decode")
+    )
+    with raises(ConfigError, target="inf1"):
+        estimate_program(captured.program, captured.config, name="llama", instance="inf1.xlarge")
 
 
 def test_text_encoder_decoder_is_estimated():
