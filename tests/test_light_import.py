@@ -29,6 +29,7 @@ LIGHT = [
     "optimum_neuron.profiling.child", "optimum_neuron.profiling.script", "optimum_neuron.runtime",
     "optimum_neuron.serving", "optimum_neuron.serving.options",
     "optimum_neuron.tracing", "optimum_neuron.trainer", "optimum_neuron.trainer.post_training",
+    "optimum_neuron.vllm_neuron.command",
 ]  # fmt: skip
 """Modules that must import fast; the command line's are tested by `tests/cli/test_surface.py`."""
 

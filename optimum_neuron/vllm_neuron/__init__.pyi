@@ -1,5 +1,6 @@
 from .adapters import LoRARequest as LoRARequest
 from .arg_parser import FlexibleArgumentParser as FlexibleArgumentParser
+from .command import main as main
 from .engine import AsyncLLMEngine as AsyncLLMEngine, LLMEngine as LLMEngine
 from .engine_args import AsyncEngineArgs as AsyncEngineArgs, EngineArgs as EngineArgs
 from .inputs import (
@@ -32,10 +33,8 @@ from .sampling_params import (
     SamplingParams as SamplingParams,
     StructuredOutputsParams as StructuredOutputsParams,
 )
-from .server import api_server as api_server, main as main
+from .server import api_server as api_server
 from .utilities import (
-    VLLM_VERSION as VLLM_VERSION,
-    VLLM_VERSION_TUPLE as VLLM_VERSION_TUPLE,
     AnyTokenizer as AnyTokenizer,
     Counter as Counter,
     cleanup_dist_env_and_memory as cleanup_dist_env_and_memory,
@@ -47,3 +46,4 @@ from .utilities import (
     merge_async_iterators as merge_async_iterators,
     random_uuid as random_uuid,
 )
+from .version import VLLM_VERSION as VLLM_VERSION, VLLM_VERSION_TUPLE as VLLM_VERSION_TUPLE

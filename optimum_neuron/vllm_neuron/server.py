@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import env
-from ..errors import ConfigError, NeuronError, nearest
+from ..errors import ConfigError, NeuronError
 from ..serving import Deployment, ModelSpec, ServeOptions, require_packages, serve
 from .arg_parser import FlexibleArgumentParser
 from .engine_args import AsyncEngineArgs
@@ -58,29 +58,11 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
 """Flags that are refused if they are set, with the alternative."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `vllm`; return its exit status.
-
-    Args:
-        argv: its arguments; None for those of the process.
-    """
-    words = [*(sys.argv[1:] if argv is None else argv)]
-    commands = ("serve",)
-    if words[:1] in (["-v"], ["--version"]):
-        from .utilities import VLLM_VERSION
-
-        print(VLLM_VERSION)
-        return 0
-    if not words or words[0] in ("-h", "--help"):
-        print(f"usage: vllm {{{','.join(commands)}}} ...\n\nvLLM's commands on a simulated NeuronCore.")
-        return 0 if words else 2
-    if words[0] not in commands:
-        end = nearest(words[0], commands) or "; use `serve`."
-        print(f"vllm: there is no command {words[0]!r} here{end}", file=sys.stderr)
-        return 2
+def serve_model(words: Sequence[str]) -> int:
+    """Run `vllm serve` with the arguments that follow it; return the exit status."""
     parser = _parser("vllm serve")
     parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="folder or Hub model ID")
-    return _run(parser, words[1:])
+    return _run(parser, words)
 
 
 def api_server(argv: Sequence[str] | None = None) -> int:

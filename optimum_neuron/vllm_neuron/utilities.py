@@ -18,9 +18,6 @@ from ..base.core import Choice
 from ..hardware import resolve_instance
 
 Item = TypeVar("Item")
-VLLM_VERSION = "0.11.0"
-"""Release of vLLM whose interface this is: the one of vllm-neuron 0.2."""
-VLLM_VERSION_TUPLE = (0, 11, 0)
 AnyTokenizer: TypeAlias = PreTrainedTokenizerBase
 
 

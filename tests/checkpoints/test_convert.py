@@ -14,10 +14,11 @@ def test_missing_package_is_refused_with_its_command(tmp_path, monkeypatch):
 
 
 def test_conversion_output_is_in_the_error(tmp_path, capfd):
-    (tmp_path / "vocab.txt").write_text("")
-    with raises(ModelError, converter="rxnmapper", files="vocab.txt") as error:
-        convert("rxnmapper", tmp_path, tmp_path / "out")
-    assert "config.json" in error.value.details["output"]
+    # A converter that imports little. Those of models say what is wrong with their files in the same way.
+    (tmp_path / "data.tar.gz").write_bytes(b"no archive")
+    with raises(ModelError, converter="vader", files="data.tar.gz") as error:
+        convert("vader", tmp_path, tmp_path / "out")
+    assert "not a gzip file" in error.value.details["output"]
     assert capfd.readouterr() == ("", "")
 
 

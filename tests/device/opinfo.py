@@ -19,6 +19,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map
 
+from optimum_neuron.device import library
+
 MODES = {"plain": False, "adaptive": True}
 """Name to whether operators are queued."""
 DTYPES = (torch.float32, torch.bfloat16)
@@ -205,6 +207,7 @@ def main() -> None:
     parser.add_argument("--adaptive", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    library.load()  # before the first backward, when torch's engine counts devices
     warnings.simplefilter("ignore")
     modes = ["plain", "adaptive"] if args.adaptive else ["plain"]
     names = [name for name, _ in entries()]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-import sys
 
 from optimum_neuron.device import autoload, build, library, placement
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.files.shared_objects import make_folder, publish
+from tests import warm
 from tests.raising import raises
+from tests.waiting import soon
 
 USE = "import torch; print(torch.ones(2, device='neuron').sum().item())"
 STATUS = "import torch; from optimum_neuron.device import status; print(torch.ones(2).sum(), status())"
@@ -140,24 +141,24 @@ def test_failed_build_shows_compiler_output(monkeypatch, tmp_path):
     assert [path.name for path in (tmp_path / "home").glob("*.so")] == []
 
 
-def test_core_of_another_process_is_refused_by_name(built):
-    program = f"{CORES_OF_TORCH}; print('up', flush=True); input()"
-    import os
-
+def test_core_of_another_process_is_refused_by_name(built, tmp_path):
+    up, end = str(tmp_path / "up"), str(tmp_path / "end")
+    program = f"""{CORES_OF_TORCH}
+import os, time
+open({up!r}, "w").close()
+while not os.path.exists({end!r}): time.sleep(0.05)
+"""
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.8xlarge"}
-    first = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+    first = warm.Program("-c", program, env=environment)
     try:
-        assert first.stdout.readline() == "up\n"
-        second = subprocess.run(
-            [sys.executable, "-c", CORES_OF_TORCH], capture_output=True, text=True, check=False, env=environment
-        )
+        soon((tmp_path / "up").exists)
+        second = warm.run("-c", CORES_OF_TORCH, env=environment)
         assert second.returncode == 1 and str(first.pid) in second.stderr and "torch tensors" in second.stderr
-        other = CORES_OF_TORCH.replace("neuron:0", "neuron:1")
-        subprocess.run([sys.executable, "-c", other], check=True, env=environment)
+        other = warm.run("-c", CORES_OF_TORCH.replace("neuron:0", "neuron:1"), env=environment)
+        assert other.returncode == 0, other.stderr
     finally:
-        first.communicate("\n")
+        (tmp_path / "end").touch()
+        assert first.communicate() == ("", "")
 
 
 def test_more_processes_than_cores_are_errors(new_python, monkeypatch):
@@ -170,7 +171,7 @@ def test_more_processes_than_cores_are_errors(new_python, monkeypatch):
         assert placement.default_device() == device
 
 
-def test_forked_child_is_refused_and_parent_continues(new_python):
+def test_forked_child_is_refused_and_parent_continues(python):
     program = """
 import os, torch
 x = torch.ones(3, device="neuron")
@@ -184,5 +185,5 @@ if child == 0:
     os._exit(2)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (x + 1).sum().item())
 """
-    result = new_python(program)
+    result = python(program)
     assert result.stdout == "7 6.0\n", result

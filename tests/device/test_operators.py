@@ -9,24 +9,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests import sampling
+from tests import sampling, warm
 from tests.device.conftest import ROOT
 
 
 @pytest.fixture(scope="module")
 def sweep(request, built) -> dict[str, Any]:
-    """Result of the sweep, in a separate process: torch's test utilities change settings permanently."""
+    """Result of the sweep, in a fork: torch's test utilities change settings permanently."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.device.opinfo", "--samples", "1", "--adaptive", "--json"]
+    command = ["-m", "tests.device.opinfo", "--samples", "1", "--adaptive", "--json"]
     command += ["--part", *map(str, sampling.part(request, days=14))]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    result = warm.run(*command, env=environment)
     assert result.returncode == 0, result.stderr[-4000:]
     return json.loads(result.stdout)
 

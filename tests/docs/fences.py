@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.tree import ROOT, files
 
 PYTHON, SHELL = ("python",), ("bash", "shell", "sh")
@@ -181,15 +182,12 @@ def run_apart(fence: Fence, output: str | None, folder: Path, environment: dict[
     """
     bin_folder = Path(sys.executable).parent
     path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
-    words = [sys.executable, "-c"] if fence.language in PYTHON else ["bash", "-euc"]
-    result = subprocess.run(
-        [*words, fence.text],
-        cwd=folder,
-        env={**os.environ, **environment, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {**os.environ, **environment, "PATH": path}
+    if fence.language in PYTHON:
+        result = warm.run("-c", fence.text, cwd=folder, env=variables)
+    else:
+        words = ["bash", "-euc", fence.text]
+        result = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{fence} ended with {result.returncode}\n{result.stderr[-4000:]}"
     if output is not None:
         compare(fence, result.stdout, output)

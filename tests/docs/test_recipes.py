@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import runpy
-import subprocess
 import sys
 
 import pytest
 
 from optimum_neuron.models import families
+from tests import warm
 from tests.tree import ROOT
 
 MODELS = ROOT / "models"
@@ -19,10 +19,7 @@ SCRIPTS = sorted(p.relative_to(MODELS).as_posix() for p in MODELS.glob("*/*.py")
 
 
 def run(folder, script, *words, **environment):
-    command = [sys.executable, str(MODELS / script), *words]
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    return warm.run(str(MODELS / script), *words, cwd=folder, env={**os.environ, **environment})
 
 
 def test_every_family_has_card_and_script():

@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.vllm_neuron import server
+from optimum_neuron.vllm_neuron import command, server
 from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
 from optimum_neuron.vllm_neuron.engine_args import DEFAULTS, EngineArgs
 from optimum_neuron.vllm_neuron.options import read_args
@@ -157,7 +157,7 @@ def test_flags_of_the_server(checkpoint, monkeypatch, tmp_path):
 
 
 def test_commands(capsys):
-    assert server.main(["--version"]) == 0 and server.main(["serv"]) == 2 and server.main([]) == 2
+    assert command.main(["--version"]) == 0 and command.main(["serv"]) == 2 and command.main([]) == 2
     assert "serve" in capsys.readouterr().err
-    assert server.main(["serve", "./no/such/folder"]) == 1
+    assert command.main(["serve", "./no/such/folder"]) == 1
     assert "./no/such/folder" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from optimum_neuron.checkpoints import convert
+from optimum_neuron.checkpoints.converters import gguf
 from optimum_neuron.errors import ModelError
 from tests.raising import raises
 
@@ -71,7 +72,7 @@ def test_rotary_positions_of_the_file_are_kept(tmp_path):
 
     model_type, settings, tensors, options = CASES["linear"]
     expected = save(tmp_path, model_type, settings, tensors, **options)
-    convert("gguf", tmp_path, tmp_path / "out")
+    gguf.convert(tmp_path, tmp_path / "out")
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     assert read.config.rope_parameters["factor"] == 2.5
     torch.testing.assert_close(read(IDS).logits, expected, atol=0.2, rtol=0.05)

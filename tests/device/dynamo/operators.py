@@ -22,6 +22,7 @@ from torch.testing._internal import common_methods_invocations
 from torch.utils._pytree import tree_map
 
 from optimum_neuron.compiler.rules import UNKNOWN
+from optimum_neuron.device import library
 from optimum_neuron.errors import UnsupportedOperatorError
 from tests.device import opinfo
 
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    library.load()  # before the first backward, when torch's engine counts devices
     logging.disable(logging.WARNING)
     results = sweep(arguments.names, arguments.samples)
     if arguments.json:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.device.conftest import ROOT
+from tests import warm
 
 NAMES = ["flip", "linalg.inv", "nn.functional.embedding_bag", "cdist", "sgn", "mm", "lgamma", "cummax", "roll"]
 NAMES += ["nn.functional.grid_sample", "nn.functional.dropout", "nn.functional.adaptive_max_pool2d"]
@@ -18,11 +16,11 @@ REFUSED = ["sort", "linalg.svd", "fft.fft"]
 
 @pytest.fixture(scope="module")
 def problems(built) -> dict[str, list[str] | None]:
-    """Problems by operator, found in a separate process: torch's test utilities change settings permanently."""
+    """Problems by operator, found in a fork: torch's test utilities change settings permanently."""
     pytest.importorskip("expecttest", reason="torch's database of operators needs it")
     environment = {**os.environ, "OPTIMUM_NEURON_INSTANCE": "inf2.24xlarge", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.device.dynamo.operators", "--json", "--samples", "1", *NAMES, *REFUSED]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    command = ["-m", "tests.device.dynamo.operators", "--json", "--samples", "1", *NAMES, *REFUSED]
+    result = warm.run(*command, env=environment)
     assert result.returncode == 0, result.stderr[-4000:]
     return json.loads(result.stdout)
 
