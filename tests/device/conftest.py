@@ -39,14 +39,16 @@ library.place()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def built(environment: None) -> Path:
-    """The shared object, loaded here and copied to where other processes of the tests look for it."""
+def built(environment: None, request: pytest.FixtureRequest) -> Path:
+    """The shared object, loaded here and copied to where new processes of the tests, and forks, look for it."""
     library.load()
-    folder = Path(os.environ["OPTIMUM_NEURON_HOME"], "device")
-    folder.mkdir(parents=True, exist_ok=True)
     shared_object = library.place().with_suffix(".so")
-    for path in (library.place(), shared_object):
-        shutil.copy2(path, folder)
+    homes = Path(request.config.option.run_folder, "home"), Path(os.environ["OPTIMUM_NEURON_HOME"])
+    for folder in (home / "device" for home in homes):
+        if folder != library.place().parent:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in (library.place(), shared_object):
+                shutil.copy2(path, folder)
     return folder / shared_object.name
 
 
