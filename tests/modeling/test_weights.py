@@ -69,6 +69,7 @@ def check(model, original, inputs):
     torch.testing.assert_close(model(input_ids=IDS, **inputs).logits, expected, atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("form", ["folder", "state dict", "model"])
 def test_other_weights_in_every_form(kind, model, form, tmp_path):
     *_, inputs, other = kind

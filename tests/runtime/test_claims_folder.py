@@ -17,11 +17,11 @@ from optimum_neuron.errors import ConfigError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import claim_cores, claims_folder, held_cores
 from optimum_neuron.tools import neuron_processes
+from tests import warm
 from tests.unwritable import forbid_writing
 from tests.waiting import soon
 
 module = sys.modules[claims_folder.__module__]
-ROOT = Path(__file__).parents[2]
 SMALL, MEDIUM = INSTANCES["inf2.xlarge"], INSTANCES["inf2.24xlarge"]
 
 
@@ -124,8 +124,15 @@ def test_claim_can_be_released_after_home_became_read_only(environ, monkeypatch)
     assert not claim.held and held_cores(SMALL, environ=environ) == []
 
 
+READ_ONLY = """
+import ctypes, os, subprocess
+assert ctypes.CDLL(None).unshare(0x20000) == 0  # a namespace of mounts
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", os.environ["OPTIMUM_NEURON_HOME"]], check=True)
+"""
 SCRIPT = """
-import json, subprocess, sys
+import json, sys
+from tests import warm
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.runtime.cores import held_cores
 from optimum_neuron.errors import CoreBusyError
@@ -134,8 +141,7 @@ load = lambda: NeuronModelForCausalLM.from_pretrained(sys.argv[1], optlevel="1")
 model = load()
 report = {"cores": list(model.loaded.claim.core_ids), "tokens": model.generate(max_new_tokens=3).shape[1]}
 if len(sys.argv) > 2:
-    words = [sys.executable, sys.argv[2], sys.argv[1]]
-    child = subprocess.run(words, capture_output=True, text=True)
+    child = warm.run(sys.argv[2], sys.argv[1])
     report["other"], report["warning"] = json.loads(child.stdout.splitlines()[-1]), child.stderr
 print(json.dumps(report))
 """
@@ -149,15 +155,9 @@ def test_exported_folder_runs_with_home_on_read_only_file_system(export_folder, 
     home, temp, script = tmp_path / "home", tmp_path / "temp", tmp_path / "script.py"
     home.mkdir()
     temp.mkdir()
-    script.write_text(SCRIPT)
-    mount = f'mount -t tmpfs -o ro tmpfs "{home}" && exec "$@"'
-    clean = {**os.environ, "OPTIMUM_NEURON_HOME": str(home), "TMPDIR": str(temp), "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", SCRIPT, str(export_folder), str(script)],
-        capture_output=True,
-        text=True,
-        env=clean,
-    )
+    script.write_text(READ_ONLY + SCRIPT)
+    clean = {**os.environ, "OPTIMUM_NEURON_HOME": str(home), "TMPDIR": str(temp)}
+    result = warm.run(str(script), str(export_folder), str(script), env=clean)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
     assert (report["cores"], report["other"]["cores"]) == ([0], [1]), "they see each other's claims"

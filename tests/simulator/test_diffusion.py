@@ -53,6 +53,7 @@ def test_every_pipeline_has_time_memory_and_money(pipeline, name):
     assert report.latency_ms.high / report.latency_ms.low > 1.5 and report.notes
 
 
+@pytest.mark.full(days=2)
 def test_denoising_steps_dominate(pipeline):
     folder = pipeline("sd-1.5")
     ten, twenty = (estimate(folder, instance="inf2.xlarge", num_inference_steps=n).latency_ms.value for n in (10, 20))
@@ -207,6 +208,7 @@ def test_missing_library_is_named(pipeline, monkeypatch):
         estimate(pipeline("sd-1.5", unet=changed, vae=("diffusers", "AutoencoderKL", {})), instance="inf2.xlarge")
 
 
+@pytest.mark.full(days=3)
 def test_too_large_model_reports_what_would_fit(pipeline):
     with raises(DeviceMemoryError) as error:
         estimate(pipeline("sd-1.5"), instance="inf2.xlarge", batch_size=4, height=2048, width=2048)

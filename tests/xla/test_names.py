@@ -57,6 +57,7 @@ print(*answers)
 """
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(
     ("imports", "variables", "device", "answers"),
     [

@@ -35,7 +35,7 @@ def divide(subprogram: Subprogram, own: Collection[int]) -> list[Piece]:
         is_cheap = shares_memory(node) or not node.all_input_nodes or _is_mask(node)
         if is_cheap and any(user in each for user in node.users):
             each.add(node)
-        if any(user.op == "output" or user in once or (user in each and node not in each) for user in node.users):
+        if node not in each or any(user.op == "output" or user in once for user in node.users):
             once.add(node)
     return pieces_of(body, ([node for node in nodes if node in group] for group in (once, each)))
 

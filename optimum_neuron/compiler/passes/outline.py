@@ -133,9 +133,9 @@ def _classify_placeholders(captured: Captured):  # type: ignore[no-untyped-def]
             constants[target] = exported.constants[target].detach().clone()
         if node is not None:
             values[node] = value
-    used = {n for n, v in values.items() if n.users or v.startswith("input:")}
-    weights = {k: v for k, v in weights.items() if any(values[n] == f"weight:{k}" for n in used)}
-    constants = {k: v for k, v in constants.items() if any(values[n] == f"const:{k}" for n in used)}
+    used = {value for node, value in values.items() if node.users}
+    weights = {name: spec for name, spec in weights.items() if f"weight:{name}" in used}
+    constants = {name: tensor for name, tensor in constants.items() if f"const:{name}" in used}
     return values, weights, states, constants
 
 

@@ -27,7 +27,7 @@ def decompose(call: OpCall) -> tuple[OpCall, ...] | None:
     target = call.node.target
     if not isinstance(target, OpOverload):
         return None
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
     with mode:
         # Fakes of this mode, so that tracing cannot touch the graph's own values.
         args, kwargs = fakes_of(call.node)

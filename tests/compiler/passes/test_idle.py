@@ -20,14 +20,15 @@ X, WEIGHT, BIAS = spec(2, 4), spec(4, 4), spec(4)
 def test_products_with_zeros_are_zeros():
     def function(x, weight, bias):
         product = F.linear(x.exp(), weight)
-        return [product, product.view(-1).to(torch.float64), F.linear(x, weight, bias), product * x, product + x]
+        views = product.view(-1).to(torch.float64), product.t(), x.t()
+        return [product, *views, F.linear(x, weight, bias), product * x, product + x]
 
-    subprogram = subprogram_of(function, X, WEIGHT, BIAS, num_outputs=5)
+    subprogram = subprogram_of(function, X, WEIGHT, BIAS, num_outputs=7)
     inputs = [node for node in subprogram.body.graph.nodes if node.op == "placeholder"]
     linear = next(node for node in subprogram.body.graph.nodes if len(node.all_input_nodes) == 3)
     weight, bias = (inputs.index(node) for node in linear.args[1:])
-    assert zero_results(subprogram, [weight]) == {0, 1, 3}
-    assert zero_results(subprogram, [weight, bias]) == {0, 1, 2, 3}
+    assert zero_results(subprogram, [weight]) == {0, 1, 2, 5}
+    assert zero_results(subprogram, [weight, bias]) == {0, 1, 2, 4, 5}
     assert not zero_results(subprogram, [bias])
 
 

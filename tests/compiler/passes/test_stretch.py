@@ -242,6 +242,7 @@ REPEATING = {
 }
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(("make", "num_captured", "reason"), REPEATING.values(), ids=REPEATING)
 def test_other_repeating_layers_are_unrolled_correctly(make, num_captured, reason):
     model = make()
@@ -276,6 +277,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(("make", "reason"), WHOLE.values(), ids=WHOLE)
 def test_non_repeating_layers_are_captured_whole(make, reason):
     model = make()

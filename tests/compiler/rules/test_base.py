@@ -1,9 +1,11 @@
 """The registry is complete, consistent, and limited to existing operators and published codes."""
 
+from unittest import mock
+
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import find_rule, known_ops, published
+from optimum_neuron.compiler.rules import base, find_rule, known_ops, published
 from optimum_neuron.compiler.rules.base import rule, table
 from optimum_neuron.compiler.rules.codes import CODES
 from optimum_neuron.compiler.rules.published import instruction_source
@@ -70,3 +72,17 @@ def test_sort_and_fft_are_not_instructions():
     for name in ("Sort", "Fft", "Cholesky", "TriangularSolve", "While"):
         with pytest.raises(KeyError):
             instruction_source(name)
+
+
+def test_registered_operators_have_a_rule(check):
+    find_rule("aten.add")  # all rules are registered
+    with mock.patch.dict(base._RULES):
+        for name in ("aten.histc", "aten.frexp"):
+            base._RULES.pop(name, None)
+        base.reject("made", "histc", code="NCC_EUOC002", reason="nothing")
+        made = find_rule("aten.histc.default")
+        assert made.name == "made" and made.touches_data and not made.judges_dtypes
+        (refused,) = check(torch.histc, torch.rand(4)).refused
+        assert (refused.rule, refused.code) == ("made", "NCC_EUOC002")
+        table("made table", {min(published.XLA_OPERATOR_LIST): "frexp"})
+        assert find_rule("aten.frexp.Tensor").touches_data

@@ -42,6 +42,8 @@ ACCEPTED = {
     "smallest": (lambda x: x.clamp(min=INT32.min), torch.int64),
     "slice": (lambda x: x[1:], torch.int64),
     "float": (lambda x: x + WIDE, torch.float32),
+    "float result": (lambda x: x / WIDE, torch.int64),
+    "no numbers": (lambda x: x[torch.tensor([], dtype=torch.int64)], torch.int64),
     "buffer": (Holds(INT32.max), torch.int64),
 }
 

@@ -5,6 +5,7 @@ import torch
 
 from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler.rules import RULE
+from optimum_neuron.compiler.rules.judge import _FLOAT64_REMEDY
 
 
 def test_operator_rule_precedes_dtype_rule(ruling):
@@ -87,7 +88,7 @@ def test_supported_dtypes_pass(check, dtype):
 def test_unsupported_dtypes_are_refused(check, dtype, code):
     (error,) = check(doubled, torch.zeros(4, dtype=dtype)).refused
     assert error.code == code and str(dtype).removeprefix("torch.") in error.reason
-    assert error.remedy
+    assert error.remedy and (error.remedy == _FLOAT64_REMEDY) is (dtype == torch.float64)
 
 
 @pytest.mark.parametrize(

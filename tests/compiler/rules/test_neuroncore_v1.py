@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
+
 import pytest
 import torch
 from torch import nn
 
 from optimum_neuron.base.core import Verdict
-from optimum_neuron.compiler.rules import check_graph
-from optimum_neuron.compiler.rules.neuroncore_v1 import LIMITED, SUPPORTED, is_listed
+from optimum_neuron.compiler.rules import OpCall, check_graph
+from optimum_neuron.compiler.rules.neuroncore_v1 import LIMITED, SUPPORTED, _condition, is_listed
 from optimum_neuron.hardware import TARGETS
 
 
@@ -38,6 +41,8 @@ def test_published_list_has_165_operators_of_aten():
         (lambda x: torch.cumsum(x, 0), [torch.rand(3)], ["aten.cumsum.default"]),
         (lambda x: torch.where(x > 0, x, -x), [torch.rand(3)], []),
         (lambda x: torch.linalg.vector_norm(x, 2), [torch.rand(3)], []),
+        (lambda x: torch.linalg.vector_norm(x, 1), [torch.rand(3)], []),
+        (lambda x: torch.linalg.vector_norm(x, math.inf), [torch.rand(3)], []),
         (lambda x: torch.linalg.vector_norm(x, 3), [torch.rand(3)], ["aten.linalg_vector_norm.default"]),
         (lambda x: torch.argmax(x, 1), [torch.rand(3, 2)], []),
     ],
@@ -58,3 +63,42 @@ def test_refusals_have_the_list_as_source():
 @pytest.mark.parametrize(("name", "listed"), [("aten::conv2d", True), ("aten::add_", True), ("aten::sort", False)])
 def test_names_of_later_releases_are_on_the_list(name, listed):
     assert is_listed(name) is listed
+
+
+def node_of(target, *arguments):
+    """A call of an operator in a graph of its own."""
+    graph = torch.fx.Graph()
+    nodes = [graph.placeholder(f"x{i}") if isinstance(one, torch.Tensor) else one for i, one in enumerate(arguments)]
+    for node, one in zip(nodes, arguments, strict=True):
+        if isinstance(one, torch.Tensor):
+            node.meta["val"] = one
+    call = graph.call_function(target, tuple(nodes))
+    call.meta["val"] = target(*arguments)
+    return call
+
+
+def test_conditions_of_listed_operators():
+    one_hot, pool = torch.ops.aten.one_hot.default, torch.ops.aten.max_pool3d_with_indices.default
+    positions, volume = torch.tensor([1, 0]), torch.rand(1, 2, 2, 2)
+    assert "num_classes" in _condition(OpCall.from_node(node_of(one_hot, positions)))
+    assert _condition(OpCall.from_node(node_of(one_hot, positions, 4))) is None
+    for position, refusal in ((0, False), (1, True)):
+        node = node_of(pool, volume, [2, 2, 2])
+        node.graph.call_function(operator.getitem, (node, position))
+        assert (_condition(OpCall.from_node(node)) is not None) is refusal
+
+
+def test_sequences_of_several_lengths_are_refused():
+    lstm = nn.LSTM(2, 3)
+    weights = [one.detach() for one in lstm.parameters()]
+    state = [torch.zeros(1, 2, 3)] * 2
+    rest = (True, 1, 0.0, False, False)
+    whole = node_of(torch.ops.aten.lstm.input, torch.rand(4, 2, 2), state, weights, *rest, False)
+    packed = node_of(torch.ops.aten.lstm.data, torch.rand(8, 2), torch.tensor([2] * 4), state, weights, *rest)
+    assert _condition(OpCall.from_node(whole)) is None
+    assert "PackedSequence" in _condition(OpCall.from_node(packed))
+
+
+def test_what_no_core_computes_keeps_the_refusal_of_its_rule(check):
+    rulings = [check(torch.sort, torch.rand(4), target=target).refused for target in ("inf1", "inf2")]
+    assert rulings[0][0].rule == rulings[1][0].rule and rulings[0][0].code == rulings[1][0].code is not None

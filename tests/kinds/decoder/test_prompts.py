@@ -15,6 +15,7 @@ SIZES = {"sequence_length": 16, "torch_dtype": "float32", "optlevel": "1"}
 PAGED = {"continuous_batching": True, "block_size": 8, "prefill_chunk_size": 8, "batch_size": 2}
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(
     ("family", "options", "num_captures"),
     [("llama", {"speculation": True}, 3), ("lfm2", PAGED, 3), ("llama", {"family": "generic"}, 4)],

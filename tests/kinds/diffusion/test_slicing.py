@@ -70,6 +70,7 @@ def test_tiles_change_a_picture():
     assert numpy.abs(stock({"vae": [("enable_tiling",)]}) - stock({})).max() > 1e-2
 
 
+@pytest.mark.full(days=3)
 def test_slices_that_are_wrong_are_found(checkpoint, monkeypatch):
     """The reference model attends with all heads at once."""
     from diffusers.models.attention_processor import SlicedAttnProcessor
