@@ -26,6 +26,7 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "neff"))
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda checkpoint: checkpoint.name)
 def test_checkpoint_matches_its_row(checkpoint):
     import transformers

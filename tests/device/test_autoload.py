@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
+import pytest
+
 from optimum_neuron.device import autoload, build, library, placement
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.files.shared_objects import make_folder, publish
@@ -22,6 +24,7 @@ def test_device_works_without_importing_optimum_neuron(new_python):
     assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
+@pytest.mark.full(days=2)
 def test_import_torch_never_fails(new_python, tmp_path):
     record = tmp_path / "home" / "device" / library.place().name
     make_folder(record.parent)
@@ -32,6 +35,7 @@ def test_import_torch_never_fails(new_python, tmp_path):
     assert "False (registering it failed: LoweringError" in result.stdout and "Remove it" in result.stdout
 
 
+@pytest.mark.full(days=2)
 def test_damaged_shared_object_is_rebuilt_at_first_use(new_python, built, tmp_path):
     folder = tmp_path / "device"
     make_folder(folder)
@@ -43,6 +47,7 @@ def test_damaged_shared_object_is_rebuilt_at_first_use(new_python, built, tmp_pa
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.full(days=2)
 def test_disabled_device_and_other_device_take_precedence(new_python):
     program = """
 import torch
@@ -67,6 +72,7 @@ def test_vendors_device_has_precedence(monkeypatch):
     assert not choice.value and "torch-neuronx 2.9 is installed" in choice.reason
 
 
+@pytest.mark.full(days=2)
 def test_missing_compiler_is_reported_at_first_use(new_python, tmp_path):
     program = """
 import torch
@@ -88,6 +94,7 @@ for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("n
     assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, result
 
 
+@pytest.mark.full(days=2)
 def test_first_use_builds_once_with_a_message(new_python, built, tmp_path):
     # `built` was made by the real compiler, which would take half a minute once more.
     compiler = tmp_path / "c++"
@@ -107,6 +114,7 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {built} "$2"; shift; done
     assert (result.stdout, result.stderr) == ("2.0\n", "")
 
 
+@pytest.mark.full(days=2)
 def test_process_group_before_the_first_use(new_python, tmp_path):
     program = f"""
 import torch.distributed as dist

@@ -179,6 +179,7 @@ for step in (layer, layer, compiled, compiled):
 """
 
 
+@pytest.mark.full(days=2)
 def test_script_has_profile_of_operators_and_of_compiled_graphs(tmp_path, monkeypatch):
     # A separate instance: this process has cores of the default one.
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")

@@ -53,6 +53,7 @@ def test_wheels_share_no_file_with_other_distributions(wheels, name):
         assert not {f"{folder}__init__.py" for folder in shared} & set(wheel.namelist())
 
 
+@pytest.mark.full(days=3)
 def test_modules_of_both_are_imported_from_wheels(venv_folder):
     code = """
 import importlib, json
@@ -78,6 +79,7 @@ print(seen, torch_xla.__version__)
     assert venv_folder.run(venv_folder.python, "-c", code).split() == ["None", "2.9.0"]
 
 
+@pytest.mark.full(days=3)
 def test_vllm_is_hidden_from_libraries_and_a_command(venv_folder):
     code = """
 import importlib.util
@@ -95,6 +97,7 @@ def test_distributions_with_a_start_are_built_alike():
     assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.full(days=3)
 def test_optimum_cli_has_commands(venv_folder):
     neuron = [venv_folder.python, "-m", "optimum.commands.optimum_cli", "neuron"]
     report = json.loads(venv_folder.run(*neuron, "doctor", "--json"))
@@ -104,6 +107,7 @@ def test_optimum_cli_has_commands(venv_folder):
     assert "--sequence_length" in venv_folder.run(*neuron, "estimate", "--help")
 
 
+@pytest.mark.full(days=3)
 def test_commands_of_sdk_are_installed_and_run(venv_folder):
     scripts = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())["project"]["scripts"]
     assert [name for name in scripts if not (venv_folder.bin / name).is_file()] == []

@@ -44,6 +44,7 @@ def test_other_options_miss():
     assert not torch.equal(results["auto_cast"], results["auto_cast_type"])
 
 
+@pytest.mark.full(days=2)
 def test_other_settings_of_process_miss():
     x = torch.randn(8, 8, device="neuron")
     settings = [
