@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -60,3 +61,16 @@ def test_running_program_is_killed():
         program.communicate(timeout=0.5)
     program.kill()
     assert program.wait() == -9
+
+
+def test_served_program_answers_and_several_threads_wait_for_its_end():
+    program = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)\nsys.exit(4)"
+    served = warm.Served("-c", program)
+    served.stdin.write("one\n")
+    served.stdin.flush()
+    assert served.stdout.readline() == "ONE\n" and served.poll() is None
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        ends = [pool.submit(served.wait) for _ in range(4)]
+        served.stdin.close()
+        assert [end.result(60) for end in ends] == [4] * 4 and served.poll() == 4
+    served.stdout.close()

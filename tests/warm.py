@@ -49,20 +49,25 @@ class Fork:
         for stream in streams:
             os.close(stream)
         self._answers = self._connection.makefile()
+        self._waits = threading.Lock()
         self.pid = int(self._answers.readline())
 
     def wait(self) -> int:
-        """Return the exit code, at the end."""
-        if self.returncode is None:
-            self.returncode = int(self._answers.readline())
-            self._answers.close()
-            self._connection.close()
+        """Return the exit code, at the end; several threads may wait."""
+        with self._waits:
+            if self.returncode is None:
+                self.returncode = int(self._answers.readline())
+                self._answers.close()
+                self._connection.close()
         return self.returncode
 
     def poll(self) -> int | None:
         """Return the exit code, if it has ended."""
-        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-            self.wait()
+        if self._waits.acquire(blocking=False):  # a thread that waits knows it first
+            has_ended = self.returncode is None and select.select([self._connection], [], [], 0)[0]
+            self._waits.release()
+            if has_ended:
+                self.wait()
         return self.returncode
 
     def kill(self) -> None:
