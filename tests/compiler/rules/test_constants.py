@@ -1,9 +1,11 @@
 """Constants: 64-bit integers have to fit the 32 bits of the core."""
 
+import operator
+
 import pytest
 import torch
 
-from optimum_neuron.compiler.rules import constants
+from optimum_neuron.compiler.rules import OpCall, constants
 from optimum_neuron.compiler.rules.constants import outside, outside_of_any
 
 WIDE = 2**40
@@ -107,3 +109,8 @@ def test_a_mask_takes_as_many_dimensions_as_it_has():
     last, beyond = positions(5, 0), positions(6, 0)
     assert outside_of_any((3, 4, 5), [mask, last]) is None and outside_of_any((3, 4, 5), [mask, beyond]) == (5, 5)
     assert outside_of_any((3, 5), [None, last]) is None and outside_of_any((3, 5), [None, beyond]) == (5, 5)
+
+
+def test_results_of_plain_functions_are_no_constants(export):
+    nodes = export(lambda x: x.topk(2).indices, torch.rand(4)).graph.nodes
+    assert [constants.judge(OpCall.from_node(node)) for node in nodes if node.target is operator.getitem][-1] is None

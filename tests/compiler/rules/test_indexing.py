@@ -194,3 +194,12 @@ def test_known_positions_past_end_are_refused(check, write):
         return check(lambda x, s: write(x, torch.arange(largest + 1), s), torch.zeros(3, 4), torch.ones(largest + 1, 4))
 
     assert [r.code for r in refused(3).refused] == ["NCC_EVRF031"] and not refused(2).refused
+
+
+def test_a_tensor_without_dimensions_has_one_position(ruling):
+    first, second = (
+        ruling("aten.index_select", lambda x, i=i: x.index_select(0, torch.tensor([i])), torch.tensor(3.0))
+        for i in (0, 1)
+    )
+    assert first.verdict is not Verdict.UNSUPPORTED
+    assert second.verdict is Verdict.UNSUPPORTED and "size 1" in second.reason

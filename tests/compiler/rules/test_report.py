@@ -222,3 +222,11 @@ def test_each_location_is_listed_once():
     (top,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, "")])
     assert top.where() == "top level (model.py:3)"
     assert dataclasses.replace(top, source_lines=()).where() == "top level"
+
+
+def test_only_what_can_be_hosted_is_offered_to_the_host(check):
+    report = check(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)), torch.rand(2))
+    assert [one.op for one in report.refused] == ["higher_order.cond"]
+    with pytest.raises(UnsupportedOperatorError) as error:
+        report.raise_for_refusals()
+    assert "allow_host_ops" not in str(error.value)
