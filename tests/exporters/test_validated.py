@@ -102,6 +102,7 @@ def test_damaged_record_is_written_again(home, folder, content):
     assert described(folder)["validated"]["value"] == "recorded"
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.filterwarnings("ignore")
 def test_picture_of_a_pipeline_is_compared_once(home, tmp_path, monkeypatch):
     from optimum_neuron.exporters.diffusion import pipeline as module

@@ -93,6 +93,7 @@ def test_lora_changes_while_a_pipeline_runs(folder):
         assert distance(picture(pipe), plain) < TOLERANCE and "additions" not in pipe.describe()
 
 
+@pytest.mark.full(days=3)
 def test_scale_of_an_image_adapter_changes_and_is_saved(folder, tmp_path):
     call = {"ip_adapter_image": drawing()}
     with NeuronDiffusionPipeline.from_pretrained(
@@ -110,6 +111,7 @@ def test_scale_of_an_image_adapter_changes_and_is_saved(folder, tmp_path):
                 pipe.set_ip_adapter_scale(scale)
 
 
+@pytest.mark.full(days=3)
 def test_several_controlnets_are_one_program(folder, tmp_path):
     names = [folder / "controlled" / name for name in ("controlnet", "controlnet_1")]
     report = main_export(folder / "sd", tmp_path / "out", **SIZES, controlnet_ids=names).to_dict()

@@ -137,6 +137,7 @@ def test_context_manager_closes_model_after_error(export_folder):
     assert held_cores(model.loaded.claim.instance) == []
 
 
+@pytest.mark.full(days=2)
 def test_encoder_decoder_closes(tmp_path):
     folder = seq2seq.save_tiny_seq2seq(tmp_path / "t5", "t5")
     with NeuronModelForSeq2SeqLM.from_pretrained(folder, export=True, **seq2seq.SHAPES) as model:

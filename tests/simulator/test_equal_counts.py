@@ -49,6 +49,7 @@ def test_single_pass_models_are_counted_as_their_exports(tmp_path, model_type, t
     assert alone.latency_ms == after.latency_ms
 
 
+@pytest.mark.full(days=2)
 def test_decoder_with_options_of_an_export_is_counted_as_its_export(tmp_path):
     folder, exported = saved(tmp_path, "llama", CONFIGS["llama"])
     options = {"sequence_length": 32, "quantization": "int8", "batch_size": 2, "tensor_parallel_size": 2}

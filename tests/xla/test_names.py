@@ -248,5 +248,6 @@ print(len(ours))
 """
 
 
+@pytest.mark.full(days=2)
 def test_trainer_of_transformers_has_the_losses_of_the_cpu(tmp_path):
     assert run(TRAINER, tmp_path, OPTIMUM_NEURON_XLA="1").splitlines()[-1] == "3"
