@@ -19,6 +19,7 @@ from . import (
     optimizer as optimizer,
     padding as padding,
     parallel_state as parallel_state,
+    pipeline as pipeline,
     qkv_linear as qkv_linear,
     random_numbers as random_numbers,
     zero as zero,

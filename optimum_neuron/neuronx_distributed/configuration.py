@@ -7,6 +7,7 @@ optimizer = initialize_parallel_optimizer(config, torch.optim.AdamW, model.param
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pprint import pformat
@@ -26,6 +27,7 @@ from .model import NxDModel
 from .moving import get_device, move_model_to_device
 from .optimizer import NxDOptimizer
 from .padding import pad_model as pad
+from .pipeline import NxDPPModel
 from .zero import NeuronZero1Optimizer
 
 Config = dict[str, Any]
@@ -173,11 +175,10 @@ def initialize_parallel_model(
     """
     if not parallel_state.model_parallel_is_initialized():
         _make_groups(nxd_config)
-    if nxd_config["pipeline_parallel_size"] > 1:
-        message = "Pipelines are not available under the names of neuronx_distributed."
-        hint = "Use NeuronTrainer with pipeline_parallel_size, or torch.distributed.pipelining on device xla."
-        raise ConfigError(message, hint=hint, option="pipeline_parallel_size")
-    init = nxd_config["model_init_config"]
+    init, has_stages = nxd_config["model_init_config"], nxd_config["pipeline_parallel_size"] > 1
+    if has_stages and init["meta_device_init"]:
+        message = "Stages of a pipeline are cut from a model with values."
+        raise ConfigError(message, hint="Pass meta_device_init=False.", option="meta_device_init")
     if init["meta_device_init"]:
         model = _on_meta(model_fn, include_buffers, args, kwargs)
         _give_memory(model)
@@ -190,12 +191,28 @@ def initialize_parallel_model(
             message = f"{type(model).__name__} has no config.num_attention_heads to pad."
             raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)
         pad(model, parallel_state.TENSOR.size(), heads)
-    move_model_to_device(model, get_device())
+    if has_stages:
+        model = NxDPPModel(model, **_of_pipeline(nxd_config["pipeline_config"]))
+    else:
+        move_model_to_device(model, get_device())
     wrapped = NxDModel(model, nxd_config)
     if nxd_config["activation_checkpoint_config"] is not None:
         classes = _checkpointed(model, nxd_config["activation_checkpoint_config"])
         apply_activation_checkpointing(wrapped, lambda module: isinstance(module, classes))
     return wrapped
+
+
+def _of_pipeline(given: Config | None) -> Config:
+    """Arguments of `NxDPPModel`; None is the default of each."""
+    known = [name for name in inspect.signature(NxDPPModel).parameters if name != "module"]
+    options = {name: value for name, value in (given or {}).items() if value is not None}
+    for key in options:
+        if key not in known:
+            raise invalid_choice("key of pipeline_config", key, known)
+    if "transformer_layer_cls" not in options:
+        message = "A pipeline needs the class of the model's layers, which it does not cut."
+        raise ConfigError(message, hint="Pass transformer_layer_cls in pipeline_config.", option="pipeline_config")
+    return {**options, "use_optimizer_wrapper": True}
 
 
 def _on_meta(model_fn: Callable[..., nn.Module], include_buffers: bool, args: Any, kwargs: Any) -> nn.Module:

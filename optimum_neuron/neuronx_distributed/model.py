@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..errors import ConfigError
+from .pipeline import NxDPPModel
+
 
 class NxDModel(nn.Module):
     """A model and its configuration; names of its parameters and states are those of the model.
@@ -26,20 +29,33 @@ class NxDModel(nn.Module):
         """Call the model."""
         return self.module(*args, **kwargs)
 
-    def run_train(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def run_train(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model, whose result is the loss, and compute gradients.
 
         Args:
             *args: arguments of the model.
             **kwargs: arguments of the model.
         """
+        if isinstance(self.module, NxDPPModel):
+            return self.module.run_train(*args, **kwargs)
         loss: torch.Tensor = self.module(*args, **kwargs)
         loss.backward()
         return loss
 
+    def run_eval(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a pipeline's stages without gradients; see `NxDPPModel.run_eval`.
+
+        Args:
+            *args: arguments of the model.
+            **kwargs: arguments of the model.
+        """
+        if not isinstance(self.module, NxDPPModel):
+            raise ConfigError("run_eval is for pipelines.", hint="Call the model.", model=type(self.module).__name__)
+        return self.module.run_eval(*args, **kwargs)
+
     def local_modules(self) -> list[nn.Module]:
         """Return the parts of the model that this rank has."""
-        return [self.module]
+        return list(self.module.local_stage_modules) if isinstance(self.module, NxDPPModel) else [self.module]
 
     def original_module(self) -> nn.Module:
         """Return the model."""

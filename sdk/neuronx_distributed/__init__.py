@@ -111,7 +111,7 @@ _TRAINER = {
     **_of("configuration", "initialize_parallel_model", "initialize_parallel_optimizer", "neuronx_distributed_config"),
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
-_PIPELINE = _missing("Use NeuronTrainer with pipeline_parallel_size.", "NxDPPModel")
+_PIPELINE = _of("pipeline", "NxDPPModel")
 _TRACE = _missing(
     "Trace with `torch_neuronx.trace`, or export a decoder with tensor_parallel_size.",
     *("BaseModelInstance", "ModelBuilder", "NxDModel", "parallel_model_load", "parallel_model_save"),

@@ -31,6 +31,7 @@ from optimum_neuron.neuronx_distributed import (
     mappings,
     moving,
     parallel_state,
+    pipeline,
     qkv_linear,
     random_numbers,
 )
@@ -293,6 +294,126 @@ def training_equals_one_process(device: str, rank: int) -> None:
                 STATE.destroy_model_parallel()
             for values, wanted in zip(found, expected, strict=True):
                 assert values == pytest.approx(wanted, rel=1e-5), (sizes, zero)
+
+
+class Layer(nn.Module):
+    """A layer with a mask, which stages of a pipeline compute again, and which passes through none of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = layers.ColumnParallelLinear(HIDDEN, 16, gather_output=False)
+        self.down = layers.RowParallelLinear(16, HIDDEN, input_is_parallel=True)
+
+    def forward(self, hidden: torch.Tensor, mask: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        return hidden + self.down(F.gelu(self.up(hidden))) * mask + 0.1 * first
+
+
+class Staged(nn.Module):
+    """Embeddings that are the head too, a value that all layers need, and a choice of outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.embed = nn.Embedding(VOCABULARY, HIDDEN)
+        self.layers = nn.ModuleList(Layer() for _ in range(4))
+        self.head = nn.Linear(HIDDEN, VOCABULARY, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        batch_size, length = ids.shape
+        hidden = first = self.embed(ids)
+        mask = (ids > 1).unsqueeze(-1).float()
+        for layer in self.layers:
+            hidden = layer(hidden, mask, first)
+        logits = self.head(hidden.view(batch_size * length, -1))
+        if labels is None:
+            return logits.view(batch_size, length, -1)
+        return F.cross_entropy(logits, labels.view(-1)), logits
+
+
+def pipelines(device: str, rank: int) -> None:
+    """Losses, norms, and outputs of stages, against the model in one process."""
+    ids, labels = batch()
+    expected = None
+    for sizes, cuts in (
+        ({"tensor_model_parallel_size": 1}, None),
+        ({"pipeline_model_parallel_size": 2}, ["layers.0"]),
+        ({"pipeline_model_parallel_size": 2}, ["layers.0", "layers.1", "layers.2"]),
+    ):
+        with degrees(**sizes):
+            model = Staged()
+            if cuts is None:
+                found = losses_of_stages(device, on(device, model), lambda m: m(on(device, ids), on(device, labels))[0])
+                with torch.no_grad():
+                    logits = model(on(device, ids)).cpu()
+                expected = found
+                continue
+            shared = {"num_microbatches": 4, "virtual_pipeline_size": (len(cuts) + 1) // 2, "pipeline_cuts": cuts}
+            staged = pipeline.NxDPPModel(
+                model,
+                Layer,
+                output_loss_value_spec=(True, False),
+                broadcast_and_average_loss=True,
+                input_names=["ids", "labels"],
+                **shared,
+            )
+            assert set(staged.local_state_dict()) < set(model.state_dict())
+            found = losses_of_stages(device, staged, None)
+            for values, wanted in zip(found, expected, strict=True):
+                assert values == pytest.approx(wanted, rel=1e-5), (device, cuts)
+            plain = pipeline.NxDPPModel(model, Layer, input_names=["ids"], **shared)
+            outputs = plain.run_eval(ids=ids)
+            if plain._has_last:
+                torch.testing.assert_close(outputs.cpu(), logits, **CLOSE)
+            with pytest.raises(ShapeError):
+                staged.run_train(ids=ids[:3], labels=labels[:3])
+            with pytest.raises(ConfigError):
+                pipeline.NxDPPModel(Staged(), Layer, input_names=["ids"], **{**shared, "pipeline_cuts": ["layers.9"]})
+
+
+def pipelines_of_configurations(device: str, rank: int) -> None:
+    """`initialize_parallel_model` divides the layers equally, and states have the names of the model."""
+    options = {
+        "transformer_layer_cls": Layer, "num_microbatches": 1, "output_loss_value_spec": (True, False),
+        "input_names": ["ids", "labels"], "auto_partition": True, "trace_file_path": None,
+    }  # fmt: skip
+    config = configuration.neuronx_distributed_config(pipeline_parallel_size=2, pipeline_config=options)
+    model = configuration.initialize_parallel_model(config, Staged)
+    optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
+    ids, labels = batch()
+    loss = model.run_train(ids=ids, labels=labels)
+    optimizer.step()
+    reference = Staged()
+    reference(ids, labels)[0].backward()
+    norm = nn.utils.get_total_norm([one.grad for one in reference.parameters()])
+    assert optimizer.grad_norm.item() == pytest.approx(norm.item(), rel=1e-5)
+    assert (loss is None) == (rank == 0)
+    names = {"embed.weight"} if rank == 0 else {"head.weight"}
+    names |= {name for name in reference.state_dict() if name.startswith(f"layers.{2 * rank}.")}
+    names |= {name for name in reference.state_dict() if name.startswith(f"layers.{2 * rank + 1}.")}
+    assert set(model.state_dict()) == names == set(dict(model.named_parameters()))
+    model.load_state_dict(reference.state_dict())
+    for wrong in ({**options, "num_microbatch": 2}, {"num_microbatches": 2}):
+        with pytest.raises(ConfigError):
+            configuration.initialize_parallel_model({**config, "pipeline_config": wrong}, Staged)
+    STATE.destroy_model_parallel()
+
+
+def losses_of_stages(device: str, model: nn.Module, loss_of: Callable[..., Any] | None) -> Any:
+    ids, labels = batch()
+    found, norms = [], []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        if loss_of is None:
+            loss = model.run_train(ids=ids, labels=labels)
+        else:
+            loss = loss_of(model)
+            loss.backward()
+        norms.append(grads.clip_grad_norm(list(model.parameters()), 1.0).item())
+        optimizer.step()
+        found.append(loss.item())
+    return found, norms
 
 
 def configurations(device: str, rank: int) -> None:

@@ -11,10 +11,18 @@ import pytest
 
 from tests import warm
 
-OF_DEVICE = ("groups", "meta_initialization", "training_equals_one_process", "checkpoints", "random_states")
+OF_DEVICE = (
+    "groups",
+    "pipelines",
+    "meta_initialization",
+    "training_equals_one_process",
+    "checkpoints",
+    "random_states",
+)
 CASES = {
     "cpu": (
         *("bad_degrees", "layers_equal_one_process", "losses", "shared_heads", "convolutions"),
+        "pipelines_of_configurations",
         *("configurations", "optimizer_of_low_precision", *OF_DEVICE),
     ),
     "xla": OF_DEVICE,
