@@ -121,7 +121,7 @@ class GenerationConfig(_Checked):
     """Tokens that may be drawn; a list has one number for each row."""
     top_p: float | list[float] = 1.0
     """Share of probability that may be drawn."""
-    top_p_min_tokens: int = 1
+    top_p_min_tokens: int | list[int] = 1
     """Tokens that `top_p` leaves at least."""
     global_top_k: int | None = None
     """Tokens that are compared at all; None: all."""

@@ -12,6 +12,7 @@ of the checkpoint.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,16 +20,18 @@ from typing import Any, ClassVar, Self
 import torch
 from transformers import PretrainedConfig
 
-from ..errors import ArtifactError, ConfigError, ModelError
+from ..errors import ConfigError, ModelError
 from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
 from ..options.option import check_known
 from ..sources import load_source
-from .checkpoint import has_safetensors, read_module
 from .checks import check_unroll, length_of, position, with_positions
 from .config import GenerationConfig, NeuronConfig
 from .options import export_options
+from .placing import placed
 from .positions import Positions
 from .sampling import Sampling, run
+
+logger = logging.getLogger(__name__)
 
 
 class NeuronModelBase:
@@ -98,20 +101,10 @@ class NeuronModelBase:
 
     def to_neuron(self) -> None:
         """Compile the decoder, or load it, and place it on simulated cores."""
-        if self._artifacts is not None:
-            self._model = NeuronModelForCausalLM.from_pretrained(self._artifacts, export=False, **self._options)
-            self._check_same_model(self._model.config)
-            if self.checkpoint is not None and has_safetensors(self.checkpoint):
-                self._model.replace_weights(self.checkpoint)
-        elif self.checkpoint is None:
+        if self.checkpoint is None and self._artifacts is None:
             message = f"This {type(self).__name__} was made from a configuration, without weights."
             raise ModelError(message, hint=f"Use {type(self).__name__}.from_pretrained.", model=type(self).__name__)
-        elif has_safetensors(self.checkpoint):
-            self._model = NeuronModelForCausalLM.from_pretrained(
-                self.checkpoint, config=self.config, export=True, **self._options
-            )
-        else:
-            self._model = NeuronModelForCausalLM.from_model(read_module(self.checkpoint, self.config), **self._options)
+        self._model = placed(self.checkpoint, self._artifacts, self.config, self._options)
         for name in ("_positions", "_slots"):
             self.__dict__.pop(name, None)
 
@@ -153,39 +146,19 @@ class NeuronModelBase:
         """The sequences of continuous batching."""
         return SequenceSlots(self.compiled, self.compiled.neuron_config.batch_size)
 
-    def _check_same_model(self, saved: PretrainedConfig) -> None:
-        names = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-        differences = [
-            f"{name} {getattr(saved, name, None)!r}, not {getattr(self.config, name, None)!r}"
-            for name in names
-            if getattr(saved, name, None) != getattr(self.config, name, None)
-        ]
-        if differences:
-            self._model = None
-            raise ArtifactError(
-                f"{self._artifacts} was compiled from another model: {'; '.join(differences)}.",
-                hint="Load the artifacts of this checkpoint, or call to_neuron without load.",
-                folder=str(self._artifacts),
-                differences=differences,
-            )
-
     def save(self, directory: str | Path, sharded_weights: bool = False) -> None:
         """Write the compiled decoder and its weights into a folder, for `load`.
 
         Args:
             directory: the folder; it is made if needed.
-            sharded_weights: must be False: weights are mapped and divided while they are loaded.
+            sharded_weights: has no effect: the folder has the weights in any case, and `from_pretrained` reads it too.
 
         Raises:
             FileExistsError: there is a file of that name.
             ConfigError: the model was not compiled.
         """
         if sharded_weights:
-            raise ConfigError(
-                "sharded_weights=True is not supported: loading maps one file and divides it over the cores.",
-                hint="Pass False.",
-                option="sharded_weights",
-            )
+            logger.info("Without effect on a simulated core: sharded_weights.")
         if Path(directory).is_file():
             raise FileExistsError(f"Artifacts should be saved to a directory. Found existing file: {directory}")
         self.compiled.save_pretrained(directory)

@@ -28,7 +28,7 @@ class Sampling:
     top_k: int | Sequence[int] = 50
     top_p: float | Sequence[float] = 1.0
     temperature: float | Sequence[float] = 1.0
-    top_p_min_tokens: int = 1
+    top_p_min_tokens: int | Sequence[int] = 1
     do_sample: bool = True
     no_repeat_ngram_size: int | None = None
 
@@ -64,7 +64,7 @@ class Sampling:
         values_RK = values_RK.masked_fill(rank_K >= limit_R1, -torch.inf)
         probabilities_RK = values_RK.softmax(-1)
         before_RK = probabilities_RK.cumsum(-1) - probabilities_RK
-        is_left = (before_RK < _column(self.top_p, num_rows)) | (rank_K < self.top_p_min_tokens)
+        is_left = (before_RK < _column(self.top_p, num_rows)) | (rank_K < _column(self.top_p_min_tokens, num_rows))
         probabilities_RK = probabilities_RK.masked_fill(~is_left, 0.0)
         return probabilities_RK / probabilities_RK.sum(-1, keepdim=True), tokens_RK
 

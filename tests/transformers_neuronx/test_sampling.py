@@ -138,6 +138,8 @@ def test_rows_have_settings_of_their_own():
     _, tokens = (sampling := Sampling(top_k=[1, 3], temperature=[1.0, 5.0])).filtered(logits)
     probabilities, _ = sampling.filtered(logits)
     assert (probabilities > 0).sum(-1).tolist() == [1, 3] and tokens[0, 0] == 1
+    probabilities, _ = Sampling(top_k=4, top_p=0.01, top_p_min_tokens=[1, 3]).filtered(logits)
+    assert (probabilities > 0).sum(-1).tolist() == [1, 3]
     with raises(ConfigError, num_rows=2):
         Sampling(top_k=[1, 2, 3]).filtered(logits)
 
@@ -193,8 +195,13 @@ def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path)
     split.to_neuron()
     ids = prompts(2, 5)
     assert torch.equal(split.sample(ids, 10, top_k=1), model.sample(ids, 10, top_k=1))
-    split.save(tmp_path / "compiled")
+    split.save(tmp_path / "compiled", sharded_weights=True)
     split.compiled.close()
+    saved = LlamaForSampling.from_pretrained(tmp_path / "compiled", **OPTIONS)
+    saved.load(tmp_path / "compiled")
+    saved.to_neuron()
+    assert torch.equal(saved.sample(ids, 10, top_k=1), model.sample(ids, 10, top_k=1))
+    saved.compiled.close()
     loaded = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS)
     loaded.load(tmp_path / "compiled")
     loaded.to_neuron()
