@@ -139,7 +139,7 @@ class TokenClock:
     def __init__(self) -> None:
         self._start_s, self._times = time.perf_counter(), list[float]()
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         """Note the time of a token; the first call brings the prompt, before anything has run."""
         self._times.append(time.perf_counter())
 

@@ -62,7 +62,7 @@ class _Absent(type):
             raise AttributeError(name)
         cls._fail()
 
-    def __call__(cls, *args: Any, **options: Any) -> NoReturn:
+    def __call__(cls, *args: object, **options: object) -> NoReturn:
         cls._fail()
 
     def _fail(cls) -> NoReturn:

@@ -41,7 +41,7 @@ class Range:
         """Return whether a number is in the range; NaN is in none."""
         return self.least <= value <= self.most and (not self.whole or float(value).is_integer())
 
-    def text(self, kind: Any) -> str:
+    def text(self, kind: object) -> str:
         """Say what a value of the type has to be."""
         noun = "an integer" if self.whole or kind is int else "a number"
         return f"{noun} from {_plain(self.least)} to {_plain(self.most)}"
@@ -61,7 +61,7 @@ class Inside:
             return False
         return not self.is_name or path.name == value != ""
 
-    def text(self, kind: Any) -> str:
+    def text(self, kind: object) -> str:
         """Say what a value has to be."""
         return "the name of a file beside it" if self.is_name else "a path in its folder"
 
@@ -80,7 +80,7 @@ class Misfit:
         return f"{self.key} is {self.value!r}, but must be {self.expected}"
 
 
-def misfits(data: Any, kind: Any, key: str = "") -> Iterator[Misfit]:
+def misfits(data: object, kind: object, key: str = "") -> Iterator[Misfit]:
     """Yield the values of plain data, or of a dataclass made of it, that are not of their type.
 
     Args:
@@ -97,8 +97,8 @@ def misfits(data: Any, kind: Any, key: str = "") -> Iterator[Misfit]:
 
 
 def require_types(
-    data: Any,
-    kind: Any,
+    data: object,
+    kind: object,
     file: Path | str,
     *,
     error: type[NeuronError] = ModelError,
@@ -117,7 +117,7 @@ def _hints_of(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def _of_table(data: Any, table: Mapping[str, Any], key: str) -> Iterator[Misfit]:
+def _of_table(data: object, table: Mapping[str, Any], key: str) -> Iterator[Misfit]:
     if not isinstance(data, Mapping):
         yield _misfit(key, data, "an object")
         return
@@ -153,7 +153,7 @@ def _of_hint(value: Any, kind: Any, key: str) -> Iterator[Misfit]:
         yield _misfit(key, value, _TEXTS[kind])
 
 
-def _of_union(value: Any, kinds: tuple[Any, ...], key: str) -> Iterator[Misfit]:
+def _of_union(value: object, kinds: tuple[Any, ...], key: str) -> Iterator[Misfit]:
     """Yield the problem within a list or an object if one of the types is that, else what the value has to be."""
     found = []
     for kind in kinds:
@@ -165,7 +165,7 @@ def _of_union(value: Any, kinds: tuple[Any, ...], key: str) -> Iterator[Misfit]:
     yield inner or _misfit(key, value, " or ".join(one.expected for one in found))
 
 
-def _is(value: Any, kind: type) -> bool:
+def _is(value: object, kind: type) -> bool:
     if kind is int:
         return type(value) is int and abs(value) <= _LARGEST
     if kind is float:
@@ -173,7 +173,7 @@ def _is(value: Any, kind: type) -> bool:
     return type(value) is kind
 
 
-def _misfit(key: str, value: Any, expected: str) -> Misfit:
+def _misfit(key: str, value: object, expected: str) -> Misfit:
     text = repr(value)
     return Misfit(key=key or "the content", value=value if len(text) <= _SHOWN else text[:_SHOWN], expected=expected)
 

@@ -65,7 +65,7 @@ class BatchingManager(Session):
         seed: int | None = None,
         adapter_name: str | None = None,
         priority: int = 0,
-        **settings: Any,
+        **settings: object,
     ) -> str | None:
         """Let a request wait for its turn; return its name, or None if the manager is stopping.
 

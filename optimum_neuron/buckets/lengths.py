@@ -73,7 +73,7 @@ def _number(value: Any) -> int | None:
     return value if is_count(value) else None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
@@ -142,6 +142,6 @@ def _load_tokenizer(name: str | Path) -> Any:
         raise ModelError(message, hint=hint, tokenizer=str(name)) from error
 
 
-def _unreadable(path: Path, problem: str, hint: str, **details: Any) -> ConfigError:
+def _unreadable(path: Path, problem: str, hint: str, **details: object) -> ConfigError:
     problem = problem.rstrip(".")
     return ConfigError(f"{path} has no lengths: {problem}.", hint=hint, file=str(path), problem=problem, **details)

@@ -89,7 +89,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error}.", hint="Pass a TOML file.", path=str(path)) from error
 
 
-def _entry(path: Path, kind: Kind, name: str, table: Any) -> Entry:
+def _entry(path: Path, kind: Kind, name: str, table: object) -> Entry:
     where = f"[{kind}s.{name}]"
     if not isinstance(table, dict) or not isinstance(table.get(kind), str):
         message = f"{where} of {path} does not name its {kind}."

@@ -130,7 +130,7 @@ def _add(
         _add_option(groups[titles[name]], name, option, types[name])
 
 
-def _members(hint: Any) -> set[Any]:
+def _members(hint: object) -> set[Any]:
     is_union = isinstance(hint, UnionType) or typing.get_origin(hint) is typing.Union
     return set(typing.get_args(hint)) if is_union else {hint}
 

@@ -104,11 +104,11 @@ def show_facts(out: Out, facts: Mapping[str, Any], title: str = "") -> None:
             out.table(rows, title=inner)
 
 
-def _is_rows(value: Any) -> bool:
+def _is_rows(value: object) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
-def _shown(name: str, value: Any) -> Any:
+def _shown(name: str, value: object) -> Any:
     if isinstance(value, (list, tuple, Mapping)) and not value:
         return "none"
     return size(value) if name.endswith("_bytes") and isinstance(value, (int, float)) else cell(value)

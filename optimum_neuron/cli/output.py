@@ -150,7 +150,7 @@ class Out:
         )
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Format one value for a person: floats with four significant digits, lists joined, None empty.
 
     >>> cell(0.123456), cell([1, 128]), cell(True), cell(None)
@@ -169,7 +169,7 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def value_of(choice: Any) -> Any:
+def value_of(choice: object) -> Any:
     """The value of a `Choice.to_dict()`; any other value as it is."""
     return choice.get("value") if isinstance(choice, Mapping) else choice
 
@@ -217,7 +217,7 @@ def memory_title(report: Mapping[str, Any]) -> str:
     return f"HBM of {cores}{' of the fullest stage' if num_stages > 1 else ''}, simulated"
 
 
-def to_json(data: Any) -> str:
+def to_json(data: object) -> str:
     """Write plain data, dataclasses, paths and sets as strict JSON.
 
     JSON has no infinity and no not-a-number: those become the strings "inf", "-inf" and "nan".
@@ -225,7 +225,7 @@ def to_json(data: Any) -> str:
     return json.dumps(_plain(data), indent=2, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
     if isinstance(value, Mapping):

@@ -51,7 +51,7 @@ class NeuronParser(argparse.ArgumentParser):
             self.error(f"unexpected argument '{extra[0]}'")
         return parsed, extra
 
-    def error(self, message: str, **details: Any) -> NoReturn:
+    def error(self, message: str, **details: object) -> NoReturn:
         """Print the error and the help command, then exit with 2; `--json` has the details too."""
         out = Out("json" if self._json else "human")
         parts = {"type": "UsageError", "code": "usage", "message": message, "hint": "", "details": details}
@@ -92,7 +92,7 @@ class NeuronParser(argparse.ArgumentParser):
                     return [words[place], *words[:place], *words[place + 1 :]]
         return words
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             choices = [str(choice) for choice in action.choices]
             what = f"{'/'.join(action.option_strings)}: unknown value" if action.option_strings else "unknown command"

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import ConfigError
 
 
-def canonical_json(value: Any, *, what: str) -> bytes:
+def canonical_json(value: object, *, what: str) -> bytes:
     """Spell plain data as ASCII JSON with sorted keys and no blanks.
 
     Args:
@@ -34,7 +34,7 @@ def canonical_json(value: Any, *, what: str) -> bytes:
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def _plain(value: Any, where: str, problems: list[str]) -> Any:
+def _plain(value: object, where: str, problems: list[str]) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):

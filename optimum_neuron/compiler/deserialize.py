@@ -90,7 +90,7 @@ def _op_from_name(name: str) -> Any:
     raise ArtifactError(message, hint=_EXPORT_AGAIN, operator=name)
 
 
-def _decode(value: Any, values: list[fx.Node]) -> Any:
+def _decode(value: object, values: list[fx.Node]) -> Any:
     import torch
 
     if isinstance(value, list):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -61,7 +61,11 @@ class Lines(TorchFunctionMode):
         return next((f"{file}:{line}: {linecache.getline(file, line).strip()}" for file, line in lost), None)
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         # Attributes of tensors are no operators, and the operators of a region get lines by themselves.
         name = getattr(func, "__name__", "")
@@ -92,7 +96,7 @@ class Lines(TorchFunctionMode):
         self._numbers[file, line] = None
 
 
-def _has_symbols(result: Any) -> bool:
+def _has_symbols(result: object) -> bool:
     if isinstance(result, list):
         return any(map(_has_symbols, result))
     return isinstance(result, _SYMBOLS)

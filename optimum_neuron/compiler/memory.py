@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import nki
 from ..base.wording import memory_table
@@ -145,5 +145,5 @@ def _is_loaded_cast(node: fx.Node) -> bool:
     return base_of(node.args[0]).op == "placeholder" and all(user.op != "output" for user in node.users)
 
 
-def _size_bytes(value: Any) -> int:
+def _size_bytes(value: object) -> int:
     return sum(map(_size_bytes, value)) if isinstance(value, (tuple, list)) else getattr(value, "nbytes", 0)

@@ -130,7 +130,7 @@ class _Recorder(TorchDispatchMode):
         elif self.entered and last != self.entered[0]:
             self.segments.append(Segment(place=self.entered[0]))
 
-    def _text(self, value: Any) -> str:
+    def _text(self, value: object) -> str:
         if isinstance(value, torch.Tensor):
             return self._tensor_text(value)
         if isinstance(value, (list, tuple)):

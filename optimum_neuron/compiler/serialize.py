@@ -73,7 +73,7 @@ def _op_name(target: Any) -> str:
     return f"{namespace}.{name}.{target._overloadname}"
 
 
-def _encode(value: Any, names: dict[fx.Node, str]) -> Any:
+def _encode(value: object, names: dict[fx.Node, str]) -> Any:
     import torch
     from torch import fx
 

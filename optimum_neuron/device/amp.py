@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from ..upstream.torch import AUTOCAST_INIT
 
@@ -27,7 +26,7 @@ def _knowing_device(original: Callable[..., None]) -> Callable[..., None]:
     import torch
 
     @functools.wraps(original)
-    def initialize(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+    def initialize(self: object, device_type: str, *args: object, **kwargs: object) -> None:
         if device_type == "cuda" and not torch.cuda.is_available():
             device_type = "neuron"
             if isinstance(self, torch.cuda.amp.autocast) and kwargs.get("dtype") == torch.float16:

@@ -43,7 +43,7 @@ def _compiling_device_tensors(original: Callable[..., Any]) -> Callable[..., Any
 
 def _resetting_both(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def reset(self: Any) -> None:
+    def reset(self: object) -> None:
         from .dynamo import neuron
 
         original(self)

@@ -36,7 +36,7 @@ def install() -> None:
     register("neuron", make_gloo)
 
 
-def make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+def make_gloo(store: object, rank: int, size: int, timeout: timedelta) -> Any:
     """Make a backend for host tensors, and for device tensors that the dispatcher aliases to them."""
     import torch.distributed as dist
 
@@ -138,7 +138,7 @@ def _add_coalescing() -> None:
 
     opened: dict[str, list[Any]] = {}
 
-    def is_ours(device: Any) -> bool:
+    def is_ours(device: object) -> bool:
         return torch.device(device).type in _backends
 
     def starting(start: Callable[..., None]) -> Callable[..., None]:

@@ -99,7 +99,7 @@ def _graph(target: Any, arguments: list[Any]) -> fx.GraphModule:
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
-def _input(graph: fx.Graph, mode: FakeTensorMode, value: Any, *, is_read: bool) -> Any:
+def _input(graph: fx.Graph, mode: FakeTensorMode, value: object, *, is_read: bool) -> Any:
     """An argument in the graph; a tensor that is only written is no input of it."""
     if isinstance(value, list):
         return [_input(graph, mode, item, is_read=is_read) for item in value]
@@ -137,7 +137,7 @@ def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
-def _nodes(value: Any) -> list[fx.Node]:
+def _nodes(value: object) -> list[fx.Node]:
     if isinstance(value, list):
         return [node for item in value for node in _nodes(item)]
     return [value] if isinstance(value, fx.Node) else []

@@ -60,7 +60,7 @@ def _operator(name: str) -> Any:
 
 
 def _loading(find: Callable[[], Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         library.load()
         return find()(*args, **kwargs)
 

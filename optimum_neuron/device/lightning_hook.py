@@ -43,13 +43,13 @@ def accelerator_class(base: Any) -> Any:
     class NeuronAccelerator(base):
         """Simulated NeuronCores; one unless `devices` says more."""
 
-        def setup_device(self, device: Any) -> None:
+        def setup_device(self, device: object) -> None:
             """Make the device current."""
             import torch
 
             torch.neuron.set_device(device)
 
-        def get_device_stats(self, device: Any) -> dict[str, Any]:
+        def get_device_stats(self, device: object) -> dict[str, Any]:
             """Return the simulated HBM of a device in bytes."""
             import torch
 
@@ -59,12 +59,12 @@ def accelerator_class(base: Any) -> Any:
             """Do nothing: the core stays the process's."""
 
         @staticmethod
-        def parse_devices(devices: Any) -> list[int]:
+        def parse_devices(devices: object) -> list[int]:
             """Return the indices that `devices` of the trainer stands for."""
             return device_indices(devices)
 
         @staticmethod
-        def get_parallel_devices(devices: Any) -> list[Any]:
+        def get_parallel_devices(devices: object) -> list[Any]:
             """Return the devices of these indices."""
             import torch
 

@@ -22,7 +22,7 @@ def install() -> None:
     after_import("safetensors", _wrap_everywhere)
 
 
-def _accelerator_index(device: Any) -> Any:
+def _accelerator_index(device: object) -> Any:
     """The index for a device of ours, anything else unchanged."""
     import torch
 
@@ -35,7 +35,7 @@ def _accelerator_index(device: Any) -> Any:
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def safe_open(filename: Any, framework: str, device: Any = "cpu", *args: Any, **kwargs: Any) -> Any:
+    def safe_open(filename: object, framework: str, device: object = "cpu", *args: object, **kwargs: object) -> Any:
         return original(filename, framework, _accelerator_index(device), *args, **kwargs)
 
     return safe_open

@@ -89,7 +89,7 @@ class ContextParallel:
             whole["shift_labels"] = next_labels(batch["labels"])
         return {name: self._part(value) if _has_tokens(value, length) else value for name, value in whole.items()}
 
-    def join(self, results: Any, *, num_tokens: int) -> Any:
+    def join(self, results: object, *, num_tokens: int) -> Any:
         """Return the results of whole sequences, without gradients, from any structure of tensors."""
         part = num_tokens // self._mesh.size()
 
@@ -107,7 +107,7 @@ class ContextParallel:
         """Return the sum of the parts of a loss, on every core."""
         return redistribute(loss, self._mesh, Partial(), Replicate(), gradient=Partial())
 
-    def mask(self, *, q_length: int, kv_length: int, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
+    def mask(self, *, q_length: int, kv_length: int, attention_mask: torch.Tensor, **options: object) -> torch.Tensor:
         """Return the mask of this part's queries and all keys: 0 if a query sees a key, else minus infinity.
 
         From a Boolean mask, every layer would make one like this and keep it for the backward pass.
@@ -167,7 +167,7 @@ def require_divisible(batch: Mapping[str, Any], size: int) -> None:
     raise ModelError(message, hint=hint, option="context_parallel_size", value=size, num_tokens=length)
 
 
-def _has_tokens(value: Any, length: int) -> bool:
+def _has_tokens(value: object, length: int) -> bool:
     return isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[1] == length
 
 
@@ -177,7 +177,7 @@ def _attention(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     if _current is not None:
         key, value = _current.gather(key, 2), _current.gather(value, 2)

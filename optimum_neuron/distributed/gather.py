@@ -15,7 +15,7 @@ from accelerate.utils import gather_object, recursively_apply
 
 
 def gather_for_metrics(
-    accelerator: Accelerator, data: Any, use_gather_object: bool = False, *, num_same: int = 1
+    accelerator: Accelerator, data: object, use_gather_object: bool = False, *, num_same: int = 1
 ) -> Any:
     """Return the results of one process of each `num_same` neighbors in rank, as `Accelerator.gather_for_metrics`.
 

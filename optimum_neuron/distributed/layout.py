@@ -67,7 +67,7 @@ class TrainingNeuronConfig:
     transpose_nki_inputs: InitVar[bool | None] = None
     use_xser: InitVar[bool | None] = None
 
-    def __post_init__(self, *without_effect: Any) -> None:
+    def __post_init__(self, *without_effect: object) -> None:
         for (name, reason), value in zip(WITHOUT_EFFECT.items(), without_effect, strict=True):
             if value is not None:
                 logger.info("%s=%r changes nothing: %s.", name, value, reason)

@@ -33,7 +33,7 @@ class Absent(nn.Module):
     twin: tuple[nn.Module, ...] = ()
     """The module of this stage whose weight is that of the absent one."""
 
-    def forward(self, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(self, value: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
         """Return the first argument."""
         return value
 
@@ -57,7 +57,7 @@ class Stage(nn.Module):
         weight: nn.Parameter = ends[self.is_last]().weight
         return weight
 
-    def forward(self, value: torch.Tensor, **inputs: Any) -> torch.Tensor:
+    def forward(self, value: torch.Tensor, **inputs: object) -> torch.Tensor:
         """Run the stage's layers."""
         inputs["input_ids" if self.is_first else "inputs_embeds"] = value
         if self.is_last:
@@ -135,7 +135,7 @@ class Pipeline:
         """The processes of the stages, in order."""
         return self._mesh.get_group()
 
-    def train(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> torch.Tensor:
+    def train(self, inputs: Mapping[str, torch.Tensor], num_items: torch.Tensor | int | None) -> torch.Tensor:
         """Run forward and backward of a batch; return the loss, on every stage."""
         with self._summed_gradient():
             _, loss = self._run("step", inputs, num_items)
@@ -172,7 +172,9 @@ class Pipeline:
             work.wait()
         return theirs
 
-    def evaluate(self, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def evaluate(
+        self, inputs: Mapping[str, torch.Tensor], num_items: torch.Tensor | int | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return logits and loss of a batch, on every stage; no loss without labels."""
         logits, loss = self._run("eval", inputs, num_items)
         facts = [None if logits is None else (tuple(logits.shape), logits.dtype)]
@@ -204,7 +206,9 @@ class Pipeline:
                 nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
         return norm
 
-    def _run(self, mode: str, inputs: Mapping[str, torch.Tensor], num_items: Any) -> tuple[Any, torch.Tensor]:
+    def _run(
+        self, mode: str, inputs: Mapping[str, torch.Tensor], num_items: torch.Tensor | int | None
+    ) -> tuple[Any, torch.Tensor]:
         num_parts = self._num_parts if mode == "step" else self._mesh.size()
         rows = padded(inputs, multiple=num_parts)
         tokens, labels = rows.pop("input_ids"), rows.pop("labels", None)
@@ -238,7 +242,7 @@ def padded(inputs: Mapping[str, Any], *, multiple: int) -> dict[str, Any]:
     if not missing:
         return dict(inputs)
 
-    def longer(name: str, value: Any) -> Any:
+    def longer(name: str, value: object) -> Any:
         if not isinstance(value, torch.Tensor) or value.ndim == 0 or len(value) != num_rows:
             return value
         more = value[-1:].expand(missing, *value.shape[1:])

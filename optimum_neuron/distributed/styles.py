@@ -28,7 +28,7 @@ _TOKENS = Shard(1)
 class SplitTokens(TensorParallelLayer):
     """Splits a module's whole hidden states: each core takes its part of the tokens."""
 
-    def transform_inputs_pre_forward(self, module: nn.Module, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
+    def transform_inputs_pre_forward(self, module: nn.Module, args: object, kwargs: object, mesh: DeviceMesh) -> Any:
         """Split the first input, or `hidden_states`."""
         return _with_hidden_states(args, kwargs, lambda hidden: _split(hidden, mesh))
 
@@ -36,7 +36,7 @@ class SplitTokens(TensorParallelLayer):
 class JoinTokens(TensorParallelLayer):
     """Gathers the tokens before a module, where each core has a part of them."""
 
-    def transform_inputs_pre_forward(self, module: nn.Module, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
+    def transform_inputs_pre_forward(self, module: nn.Module, args: object, kwargs: object, mesh: DeviceMesh) -> Any:
         """Join the first input, or `hidden_states`."""
         return _with_hidden_states(args, kwargs, lambda hidden: redistribute(hidden, mesh, _TOKENS, Replicate()))
 
@@ -44,7 +44,7 @@ class JoinTokens(TensorParallelLayer):
 class JoinedResult(TensorParallelLayer):
     """Gathers the tokens of a module's result, where each core has a part of them."""
 
-    def transform_output_post_forward(self, module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+    def transform_output_post_forward(self, module: nn.Module, output: object, mesh: DeviceMesh) -> Any:
         """Join the result, or the first of several."""
         hidden, *others = output if isinstance(output, tuple) else (output,)
         whole = redistribute(hidden, mesh, _TOKENS, Replicate())

@@ -116,7 +116,7 @@ class Call:
         return plain | rows
 
 
-def flatten(value: Any, name: str = "") -> tuple[Tree, dict[str, torch.Tensor]]:
+def flatten(value: object, name: str = "") -> tuple[Tree, dict[str, torch.Tensor]]:
     """Return the tree of a nested value, and its tensors by their places; floating-point numbers are tensors too.
 
     Objects of other kinds, such as a cache of keys and values, become None.

@@ -136,7 +136,7 @@ def cached_neff(
 
 
 def cache_request(
-    model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any
+    model_name_or_path: str | Path, *, cache_url: str | None = None, **options: object
 ) -> tuple[CompileCache, dict[str, Any]]:
     """Return the cache and the fields that an export with these options would ask it for.
 

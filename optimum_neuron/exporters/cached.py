@@ -21,7 +21,7 @@ from .prepared import WorkFolder
 from .request import installed_versions, structure_of, without_weights
 
 
-def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, **options: Any) -> dict[str, Any]:
+def fill_cache(model_name_or_path: str | Path, *, cache_url: str | None = None, **options: object) -> dict[str, Any]:
     """Compile a model into the cache, unless it is there; weights are not needed and no folder is written.
 
     Args:
@@ -44,7 +44,7 @@ def cached_entries(
     *,
     task: str | None = None,
     cache_url: str | None = None,
-    **where: Any,
+    **where: object,
 ) -> list[dict[str, Any]]:
     """List the compiled configurations of one model or of all. Usable ones come first.
 

@@ -40,7 +40,7 @@ def main_export(
     cache_url: str | None = None,
     compiler_workdir: str | Path | None = None,
     precompile: bool = False,
-    **options: Any,
+    **options: object,
 ) -> ExportReport | PipelineReport:
     """Compile a checkpoint for a simulated NeuronCore and save it.
 

@@ -43,7 +43,7 @@ def select_hub_cached_entries(
     batch_size: int | None = None,
     sequence_length: int | None = None,
     tensor_parallel_size: int | None = None,
-    torch_dtype: Any = None,
+    torch_dtype: object = None,
 ) -> list[dict[str, Any]]:
     """List the configurations of `get_hub_cached_entries` that this installation can use and that have these options.
 
@@ -107,7 +107,7 @@ def synchronize_hub_cache(
 
 @contextlib.contextmanager
 def hub_neuronx_cache(
-    entry: Any = None, cache_repo_id: str | None = None, cache_dir: str | Path | None = None
+    entry: object = None, cache_repo_id: str | None = None, cache_dir: str | Path | None = None
 ) -> Iterator[None]:
     """Share a cache inside a block: each compile in the block looks there before it starts.
 

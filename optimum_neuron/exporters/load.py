@@ -23,6 +23,7 @@ from ..options.peer_attributes import with_origin
 from ..runtime import claimed
 from ..sources import ModelSource, read_config
 from ..weights import Checkpoint
+from .base.transformers_types import PreTrainedConfig
 from .folder import FolderInfo, read_folder, verify_weights
 from .prepared import Prepared
 from .request import plain_options, structure_differences
@@ -39,7 +40,7 @@ def load_exported(
     *,
     name: str,
     revision: str | None = None,
-    config: Any = None,
+    config: PreTrainedConfig | None = None,
     trust_remote_code: bool = False,
     host_code: Mode = "background",
 ) -> Prepared:
@@ -129,14 +130,14 @@ def _compiled_otherwise(folder: Path, differences: list[str]) -> ConfigError:
     return ConfigError(message, hint=hint, folder=str(folder), differences=differences)
 
 
-def _as_saved(value: Any) -> Any:
+def _as_saved(value: object) -> Any:
     """An option in the form that JSON has; a list of one size is that size."""
     if not isinstance(value, (list, tuple)):
         return value
     return value[0] if len(value) == 1 else list(value)
 
 
-def _check_config(config: Any, saved: Any, folder: Path, task: str) -> None:
+def _check_config(config: PreTrainedConfig | None, saved: PreTrainedConfig, folder: Path, task: str) -> None:
     differences = [] if config is None else structure_differences(config, saved, task)
     if differences:
         raise _compiled_otherwise(folder, [f"config.{difference}" for difference in differences])

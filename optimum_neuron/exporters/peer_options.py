@@ -128,12 +128,12 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _dtype_name(value: Any) -> Any:
+def _dtype_name(value: object) -> Any:
     """A dtype as text, which torch's dtypes have two of."""
     return value if value is None else str(value).removeprefix("torch.")
 
 
-def _sampling_options(config: Any) -> dict[str, Any]:
+def _sampling_options(config: object) -> dict[str, Any]:
     """Return the options for NxD Inference's configuration of sampling on the device, a mapping or an object."""
     if config is None:
         return {}
@@ -153,11 +153,11 @@ def refuse_additions(names: Collection[str]) -> None:
         raise ModelError(message, hint=hint, options=list(names))
 
 
-def _is_same(value: Any, expected: Any) -> bool:
+def _is_same(value: object, expected: object) -> bool:
     return value == expected and isinstance(value, bool) == isinstance(expected, bool)
 
 
-def _fields_of(config: Any) -> dict[str, Any]:
+def _fields_of(config: object) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, CompileConfig):

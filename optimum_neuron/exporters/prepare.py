@@ -22,6 +22,7 @@ from ..compiler.lower import Mode, compile_later, lower
 from ..errors import ArtifactError, ConfigError, WeightsError
 from ..files.atomic import replacing
 from ..hardware import Target, resolve_instance
+from ..options.configuration import CompileConfig
 from ..runtime import CoreClaim, PrivateCore
 from ..sources import ModelSource, check_files, open_tensors, with_head
 from ..weights import TensorSource
@@ -36,7 +37,7 @@ WORKDIR_FILE = "graph.neff"
 
 def prepare(
     source: ModelSource,
-    config: Any,
+    config: CompileConfig,
     target: Choice[Target],
     *,
     cache: CompileCache | None,

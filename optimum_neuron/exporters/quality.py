@@ -153,7 +153,7 @@ def _input_groups(shard: Shard | None, num_inputs: int) -> list[list[int]]:
     ]
 
 
-def _round_inputs(dtype: torch.dtype, groups: list[list[int]], _layer: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+def _round_inputs(dtype: torch.dtype, groups: list[list[int]], _layer: object, inputs: tuple[torch.Tensor, ...]) -> Any:
     x = inputs[0].clone()
     for group in groups:
         numbers, scale = quantize_rows(inputs[0][..., group], dtype)

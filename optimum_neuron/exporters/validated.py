@@ -24,6 +24,7 @@ from ..compiler.lower import probe_cpu
 from ..errors import ConfigError, ValidationError
 from ..files.records import Record
 from ..kinds import Recorder, kind_of
+from ..options.configuration import CompileConfig
 from ..sources import load_original, quantization_of, weights_reader
 from ..weights import Shards, plain_names
 from .comparisons import COMPARISONS
@@ -89,7 +90,9 @@ def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str
     return "code of the checkpoint may run" if trust_remote_code else ""
 
 
-def comparison_key(folder: Path, parts: Mapping[str, Prepared], config: Any, atol: float | None) -> dict[str, Any]:
+def comparison_key(
+    folder: Path, parts: Mapping[str, Prepared], config: CompileConfig, atol: float | None
+) -> dict[str, Any]:
     """Return everything that the result of a comparison depends on, but versions."""
     return {
         "files": {path.relative_to(folder).as_posix(): _hash(path) for path in _files(folder)},

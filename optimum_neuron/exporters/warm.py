@@ -150,7 +150,7 @@ def _jobs_of(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[
         yield WarmJob(model=entry["model"], options=options | chosen)
 
 
-def _unknown(what: str, fields: Any, known: Sequence[str]) -> str:
+def _unknown(what: str, fields: object, known: Sequence[str]) -> str:
     wrong = [str(name) for name in fields if name not in known] if isinstance(fields, dict) else []
     return f"{what} has the unknown field {wrong[0]!r}{nearest(wrong[0], known) or '.'}" if wrong else ""
 

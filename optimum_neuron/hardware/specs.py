@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from ..errors import ConfigError, invalid_choice
 
@@ -62,7 +62,7 @@ class Sourced:
         return self.sources[field]
 
 
-def revised(record: SourcedT, documents: Mapping[str, str], **facts: Any) -> SourcedT:
+def revised(record: SourcedT, documents: Mapping[str, str], **facts: object) -> SourcedT:
     """Return a record with other facts; `documents`, as in `cite`, replace earlier sources."""
     return dataclasses.replace(record, sources={**record.sources, **cite(documents)}, **facts)
 

@@ -14,6 +14,7 @@ from ..models import cast_weights, without_weights
 from ..options.configuration import CompileConfig
 from ..sources import ModelSource, find_task
 from ..weights import Shards
+from .base.transformers_types import PreTrainedModel
 
 
 def empty_model(source: ModelSource, config: CompileConfig, *, attention: str | None, trust_remote_code: bool) -> Any:
@@ -45,7 +46,7 @@ def empty_model(source: ModelSource, config: CompileConfig, *, attention: str | 
     return model.eval()
 
 
-def split_empty(model: Any, config: Any, *, ends: bool) -> Shards:
+def split_empty(model: PreTrainedModel, config: Any, *, ends: bool) -> Shards:
     """Divide such a model among the cores that a configuration asks for; `ends` divides its vocabulary too."""
     if config.tensor_parallel_size == 1:
         return Shards()

@@ -10,7 +10,6 @@ import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..batching import Adapter
 from ..errors import ConfigError, ShapeError, WeightsError, invalid_choice
@@ -190,7 +189,7 @@ class AdapterMethods:
         """Return the adapter of a request, which cannot be deleted until it is released; None for the active one."""
         return Adapter() if name is None and self._adapters is None else self.adapters.hold(name)
 
-    def load_adapter(self, peft_model_id: str | Path, adapter_name: str = "default", **where: Any) -> None:
+    def load_adapter(self, peft_model_id: str | Path, adapter_name: str = "default", **where: object) -> None:
         """Load a LoRA adapter, without compiling; the only adapter that is loaded becomes the active one.
 
         Args:

@@ -34,8 +34,8 @@ class ContinuousBatching:
     def init_continuous_batching(
         self,
         generation_config: GenerationConfig | None = None,
-        continuous_batching_config: Any = None,
-        workload_hints: Any = None,
+        continuous_batching_config: object = None,
+        workload_hints: object = None,
     ) -> BatchingManager:
         """Return a manager that is not started.
 

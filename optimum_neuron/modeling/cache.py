@@ -199,11 +199,11 @@ class NeuronCache(Cache):
         self.sequences.select(rows)
         self._layout.select(rows)
 
-    def update(self, *args: Any, **kwargs: Any) -> Any:
+    def update(self, *args: object, **kwargs: object) -> Any:
         raise TypeError("a compiled model writes its cache inside the graph; it cannot be updated from outside")
 
 
-def own_cache(cache: Any, loaded: LoadedProgram, signature: Signature) -> NeuronCache:
+def own_cache(cache: object, loaded: LoadedProgram, signature: Signature) -> NeuronCache:
     """Return the cache of an earlier call, or a new one."""
     if cache is None:
         return NeuronCache(loaded, signature)

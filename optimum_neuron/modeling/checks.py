@@ -79,14 +79,14 @@ def on_host(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, 
     return tuple(map(_on_host, args)), {name: _on_host(value) for name, value in kwargs.items()}
 
 
-def _on_host(value: Any) -> Any:
+def _on_host(value: object) -> Any:
     return value.cpu() if isinstance(value, torch.Tensor) else value
 
 
 class HostCallable:
     """A call runs `forward`; the CPU has the results, and copies of inputs that are on the device "neuron"."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run `forward`."""
         args, kwargs = on_host(args, kwargs)
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]

@@ -17,7 +17,12 @@ _FEWER = {"image": ", set do_image_splitting=False", "audio": ""}
 
 
 def encoded_features(
-    outputs: dict[str, Any] | None, inputs: Any, details: dict[str, Any], *, num_past: int, modality: Modality = "image"
+    outputs: dict[str, Any] | None,
+    inputs: torch.Tensor | None,
+    details: dict[str, Any],
+    *,
+    num_past: int,
+    modality: Modality = "image",
 ) -> list[torch.Tensor]:
     """Return the features in `outputs`, an empty list if there are none; `details` come with the main inputs."""
     main = MAIN[modality]

@@ -103,7 +103,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         cache: NeuronCache,
         use_cache: bool | None,
         return_dict: bool | None,
-        **more: Any,
+        **more: object,
     ) -> Any:
         """Return the result of `forward`, with the cache if `use_cache`; the default is the configuration's."""
         logits, loss = logits_and_loss
@@ -137,7 +137,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         return cache.has_holes(mask)
 
     def _expand_inputs_for_generation(
-        self, expand_size: int = 1, *args: Any, **kwargs: Any
+        self, expand_size: int = 1, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Repeat the inputs of each prompt for beams and returned sequences, its adapter too."""
         input_ids, inputs = super()._expand_inputs_for_generation(expand_size, *args, **kwargs)
@@ -145,7 +145,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
             inputs["adapter_names"] = [name for name in names for _ in range(expand_size)]
         return input_ids, inputs
 
-    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_candidate_generator(self, *args: object, **kwargs: object) -> Any:
         """Return transformers' generator of candidates; an assistant has its own adapters."""
         generator = super()._get_candidate_generator(*args, **kwargs)
         getattr(generator, "assistant_kwargs", {}).pop("adapter_names", None)
@@ -166,7 +166,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         assistant_model: PreTrainedModel | None = None,
         assistant_tokenizer: PreTrainedTokenizerBase | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        **model_kwargs: Any,
+        **model_kwargs: object,
     ) -> Any:
         """Add tokens with the help of a draft: in checks of compiled chunks, or in transformers' loop."""
         options = {"inputs_tensor": inputs_tensor, "assistant_model": assistant_model}
@@ -274,7 +274,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         return SequenceDraft(self._draft(ids, None, settings, inputs, **options))
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.Tensor, *args: Any, is_first_iteration: bool | None = False, **kwargs: Any
+        self, input_ids: torch.Tensor, *args: object, is_first_iteration: bool | None = False, **kwargs: object
     ) -> dict[str, Any]:
         """Prepare inputs as transformers does, without positions of later tokens and without foreign arguments.
 

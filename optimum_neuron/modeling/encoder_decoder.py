@@ -127,7 +127,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         mask_RS = self._source_mask(model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask"))
         return self._program.steps(cache.sequences, cache.lengths(model_kwargs.get("decoder_attention_mask")), mask_RS)
 
-    def _source_mask(self, encoded: Any, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    def _source_mask(self, encoded: object, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return 1 for real hidden states of sources; None if the program takes no mask."""
         raise NotImplementedError
 
@@ -138,7 +138,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
             logger.warning("a target is limited to %d tokens instead of %d: %s", limit, settings.max_length, reason)
             settings.max_length = limit
 
-    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """As transformers does it; only `forward`'s inputs stay."""
         return known_inputs(super().prepare_inputs_for_generation(*args, **kwargs), self.inputs)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from transformers import PretrainedConfig
 
 from ..base.model_facts import facts_of
@@ -11,7 +9,7 @@ from ..errors import ConfigError
 from ..sources import method_of, published_scheme, quantization_of
 
 
-def require_heads(config: PretrainedConfig, degree: Any, *, option: str) -> None:
+def require_heads(config: PretrainedConfig, degree: object, *, option: str) -> None:
     """Check that every core has an attention head.
 
     Args:

@@ -14,7 +14,7 @@ from ..exporters import is_broken_export, is_export, read_folder, refuse_vendor_
 logger = logging.getLogger(__name__)
 
 
-def require_name(model_id: Any, model_class: str) -> None:
+def require_name(model_id: object, model_class: str) -> None:
     """Check that `model_id` is a name or a path."""
     if isinstance(model_id, (str, os.PathLike)):
         return

@@ -64,12 +64,12 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         """Sequences of the compiled graphs; each has `num_beams` rows in the decoder of an encoder-decoder."""
         return self.neuron_config.batch_size
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run `forward`."""
         refuse_embeddings(kwargs)
         return super().__call__(*args, **kwargs)
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: object, **kwargs: object) -> Any:
         """Run transformers' `generate`, with all of its arguments.
 
         Inputs on the device "neuron" are copied to the CPU, where the results are.
@@ -88,7 +88,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         generation_config: GenerationConfig,
         synced_gpus: bool = False,
         streamer: BaseStreamer | None = None,
-        **model_kwargs: Any,
+        **model_kwargs: object,
     ) -> Any:
         """Add tokens one by one, greedily or by sampling: in the loop that `choose_loop` takes."""
         self.last_loop = choice = choose_loop(self, generation_config, model_kwargs, synced=synced_gpus)
@@ -124,18 +124,18 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         """Return no implementations to choose from: experts are compiled in."""
         return {}
 
-    def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
+    def _valid_auto_compile_criteria(self, *args: object, **kwargs: object) -> bool:
         return False
 
     def _prepare_cache_for_generation(
-        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: object, **kwargs: object
     ) -> None:
         refuse_settings(generation_config)
         self._limit_length(generation_config, model_kwargs.get("attention_mask"))
         if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
             model_kwargs[CACHE] = NeuronCache(self.loaded, self._signature)
 
-    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_candidate_generator(self, *args: object, **kwargs: object) -> Any:
         """Return transformers' generator of candidates; it proposes no more than caches can forget."""
         generator = super()._get_candidate_generator(*args, **kwargs)
         models = [one for one in (self, kwargs.get("assistant_model")) if isinstance(one, NeuronGenerativeModel)]
@@ -149,7 +149,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         raise NotImplementedError
 
 
-def limit_candidates(generator: Any, most: int | None, reason: str) -> None:
+def limit_candidates(generator: object, most: int | None, reason: str) -> None:
     """Let a generator of candidates propose at most so many tokens at once, with a message; None for any number.
 
     Tokens stay the same: fewer candidates take more calls.

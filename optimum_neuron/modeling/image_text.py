@@ -263,7 +263,9 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         check_types(types, input_ids)
         return self._architecture.blocks(types)
 
-    def _update_model_kwargs_for_generation(self, outputs: Any, model_kwargs: dict[str, Any], **options: Any) -> Any:
+    def _update_model_kwargs_for_generation(
+        self, outputs: object, model_kwargs: dict[str, Any], **options: object
+    ) -> Any:
         """Update the inputs as transformers does; the type of generated tokens is the architecture's."""
         types = model_kwargs.get("token_type_ids")
         model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **options)

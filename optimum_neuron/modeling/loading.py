@@ -60,7 +60,7 @@ class NeuronModel(CompiledModel):
 
     @classmethod
     def from_pretrained(
-        cls, model_id: str | Path, config: PreTrainedConfig | None = None, export: bool | None = None, **options: Any
+        cls, model_id: str | Path, config: PreTrainedConfig | None = None, export: bool | None = None, **options: object
     ) -> Self:
         """Load an exported folder, or export a checkpoint.
 
@@ -107,7 +107,7 @@ class NeuronModel(CompiledModel):
         )
 
     @classmethod
-    def from_model(cls, module: transformers.PreTrainedModel, **options: Any) -> Self:
+    def from_model(cls, module: transformers.PreTrainedModel, **options: object) -> Self:
         """Compile a transformers model that is in memory.
 
         Args:
@@ -160,7 +160,7 @@ class NeuronModel(CompiledModel):
         disable_neuron_cache: bool = False,
         cache_url: str | None = None,
         compiler_workdir: str | Path | None = None,
-        **loading: Any,
+        **loading: object,
     ) -> Self:
         task = cls._task(shapes)
         cls._require_kind(task, source)

@@ -138,7 +138,7 @@ class CompiledModel(HostCallable, ModelFacts, ModuleInterface):
         """Return every automatic choice with its reason, memory, validation, and timings as plain data."""
         return describe(self.prepared)
 
-    def estimate(self, *, instance: str | None = None, price: float | None = None, **request: Any) -> Estimate:
+    def estimate(self, *, instance: str | None = None, price: float | None = None, **request: object) -> Estimate:
         """Estimate latency, throughput, memory, and cost on an instance (simulated).
 
         Args:

@@ -57,7 +57,7 @@ class ModuleInterface(CheckpointParameters):
         """Dtype of the weights."""
         return getattr(torch, self.neuron_config.torch_dtype)
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(self, *args: object, **kwargs: object) -> Self:
         """Accept the CPU, "neuron", and the compiled dtype: a compiled program cannot be moved or cast."""
         device, dtype, *_ = parse_to(*args, **kwargs)
         if (device is not None and device.type not in ("cpu", "neuron")) or dtype not in (None, self.dtype):
@@ -148,7 +148,7 @@ class ModuleInterface(CheckpointParameters):
         """Iterate over nothing, as `buffers`."""
         return iter(())
 
-    def replace_weights(self, weights: Any) -> None:
+    def replace_weights(self, weights: object) -> None:
         """Replace the weights; `CompiledModel` does."""
         raise NotImplementedError
 

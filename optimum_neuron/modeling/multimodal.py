@@ -136,7 +136,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         return BaseModelOutputWithPooling(pooler_output=parts)
 
     def _maybe_prepare_encoder_kwargs_for_generation(
-        self, inputs_tensor: torch.Tensor, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+        self, inputs_tensor: torch.Tensor, model_kwargs: dict[str, Any], *args: object, **kwargs: object
     ) -> dict[str, Any]:
         """Encode audio once for all rows of a prompt, which transformers does for images only."""
         if model_kwargs.get("input_features") is not None and model_kwargs.get("mm_encoder_outputs") is None:
@@ -145,7 +145,7 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         return model_kwargs
 
     def _expand_multimodal_outputs(
-        self, input_ids: torch.Tensor, mm_encoder_output: dict[str, Any], expand_size: int = 1, **options: Any
+        self, input_ids: torch.Tensor, mm_encoder_output: dict[str, Any], expand_size: int = 1, **options: object
     ) -> dict[str, Any]:
         """Repeat the features of each row, for beams and returned sequences."""
         if (outputs := mm_encoder_output.get("audio")) is None:

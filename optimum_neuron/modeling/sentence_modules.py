@@ -111,6 +111,6 @@ def _activation(name: str) -> nn.Module | None:
         return None
 
 
-def _unsupported(file: Path, name: str, value: Any) -> ModelError:
+def _unsupported(file: Path, name: str, value: object) -> ModelError:
     hint = "Compile the transformer with NeuronModelForFeatureExtraction and apply the other modules yourself."
     return ModelError(f"{file} sets {name}={value!r}, which is not supported.", hint=hint, option=name, value=value)

@@ -54,7 +54,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
 
     @classmethod
     def from_pretrained(
-        cls, model_id: str | Path, config: PreTrainedConfig | None = None, export: bool | None = None, **options: Any
+        cls, model_id: str | Path, config: PreTrainedConfig | None = None, export: bool | None = None, **options: object
     ) -> Self:
         """Load an exported folder, or export a checkpoint.
 
@@ -186,7 +186,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             return vectors
         return vectors.numpy() if convert_to_numpy else list(vectors)
 
-    def _is_sentence(self, value: Any) -> bool:
+    def _is_sentence(self, value: object) -> bool:
         """Return whether a value is one sentence for `encode`."""
         return isinstance(value, str)
 
@@ -202,11 +202,11 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         vectors: torch.Tensor = self({**self.tokenize(texts), "prompt_length": num_skipped}).sentence_embedding
         return vectors
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_query(self, sentences: str | Sequence[str], **options: object) -> Any:
         """Call `encode` with the folder's prompt "query", if it has one and the call names no other."""
         return self.encode(sentences, **self._with_prompt(("query",), options))
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_document(self, sentences: str | Sequence[str], **options: object) -> Any:
         """Call `encode` with the folder's prompt "document", "passage", or "corpus", as `encode_query` does."""
         return self.encode(sentences, **self._with_prompt(("document", "passage", "corpus"), options))
 
@@ -232,7 +232,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
         return features
 
     def forward(  # type: ignore[override]
-        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: Any
+        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: object
     ) -> SentenceFeatures:
         """Add `token_embeddings` and `sentence_embedding` to features, as the modules of sentence-transformers do.
 
@@ -255,7 +255,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             vectors = step(vectors)
         return SentenceFeatures(features, token_embeddings=hidden_BTD, sentence_embedding=vectors)
 
-    def similarity(self, left: Any, right: Any) -> torch.Tensor:
+    def similarity(self, left: object, right: object) -> torch.Tensor:
         """Return the similarity of each vector in `left` with each in `right`, by the folder's measure."""
         left_AD, right_BD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
         measure = self.recipe.similarity
@@ -265,7 +265,7 @@ class NeuronSentenceTransformer(NeuronModelForFeatureExtraction):
             left_AD, right_BD = normalize(left_AD, dim=-1), normalize(right_BD, dim=-1)
         return left_AD @ right_BD.T
 
-    def similarity_pairwise(self, left: Any, right: Any) -> torch.Tensor:
+    def similarity_pairwise(self, left: object, right: object) -> torch.Tensor:
         """Return the similarity of each vector in `left` with the one at its position in `right`."""
         left_AD, right_AD = (torch.atleast_2d(torch.as_tensor(vectors)) for vectors in (left, right))
         rows = zip(left_AD, right_AD, strict=True)
@@ -298,7 +298,7 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
         return int(self.config.projection_dim)
 
     def forward(  # type: ignore[override]
-        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: Any
+        self, features: Mapping[str, torch.Tensor] | None = None, **inputs: object
     ) -> SentenceFeatures:
         """Add `text_embeds`, `image_embeds`, and `sentence_embedding` to features.
 
@@ -315,7 +315,7 @@ class NeuronClipSentenceTransformer(NeuronSentenceTransformer):
         vectors = {_TOWERS[name]: output[_TOWERS[name]] for name in towers}
         return SentenceFeatures(features, **vectors, sentence_embedding=torch.cat(list(vectors.values())))
 
-    def _is_sentence(self, value: Any) -> bool:
+    def _is_sentence(self, value: object) -> bool:
         from PIL.Image import Image
 
         return isinstance(value, (str, Image))

@@ -28,7 +28,7 @@ class NeuronTextEncoder(HostCallable):
 
     main_input_name = "input_ids"
 
-    def __init__(self, encode: Forward, config: PreTrainedConfig, neuron_config: Any) -> None:
+    def __init__(self, encode: Forward, config: PreTrainedConfig, neuron_config: object) -> None:
         self._encode, self._config, self._neuron_config = encode, config, neuron_config
 
     @takes_cache
@@ -90,7 +90,7 @@ class NeuronModelForSeq2SeqLM(NeuronEncoderDecoder):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: object = None,
         cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,

@@ -107,7 +107,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: object = None,
         cache: NeuronCache | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -188,7 +188,7 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         super().__init__(prepared)
         self.model = WhisperProgram(self.loaded, self.source, self.config)
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: object, **kwargs: object) -> Any:
         """Transcribe or translate, with all options of transformers' `WhisperForConditionalGeneration.generate`.
 
         Raises:
@@ -202,17 +202,17 @@ class NeuronWhisperForConditionalGeneration(NeuronModelForSpeechSeq2Seq, Whisper
         return super().generate(*args, **kwargs)
 
     def _prepare_text_encoder_decoder_kwargs_for_generation(
-        self, *args: Any, generation_config: GenerationConfig, **kwargs: Any
+        self, *args: object, generation_config: GenerationConfig, **kwargs: object
     ) -> dict[str, Any]:
         # The option for the weights of cross-attention also requests those of the encoder, which are never read.
         settings = copy.copy(generation_config)
         settings.output_attentions = False
         return super()._prepare_text_encoder_decoder_kwargs_for_generation(*args, generation_config=settings, **kwargs)
 
-    def _retrieve_logit_processors(self, *args: Any, **kwargs: Any) -> list[LogitsProcessor] | None:
+    def _retrieve_logit_processors(self, *args: object, **kwargs: object) -> list[LogitsProcessor] | None:
         return quick_processors(super()._retrieve_logit_processors(*args, **kwargs))
 
-    def _postprocess_outputs(self, seek_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def _postprocess_outputs(self, seek_outputs: object, *args: object, **kwargs: object) -> Any:
         # The cache stays on the device: it cannot be split by sequence. The option for the weights of cross-attention
         # also requests those of self-attention, which the graph does not return.
         if isinstance(seek_outputs, ModelOutput):

@@ -60,7 +60,7 @@ def choose_loop(model: Any, settings: GenerationConfig, model_kwargs: dict[str, 
     return Choice(value=TRANSFORMERS, reason=reason, rejected=(Rejected(candidate=COMPILED_STEPS, reason=reason),))
 
 
-def _is_known(method: Any) -> bool:
+def _is_known(method: object) -> bool:
     return method.__module__.partition(".")[0] in (__name__.partition(".")[0], "transformers")
 
 

@@ -48,7 +48,7 @@ class TwoStepExport(NeuronModel):
         batch_size: int | None = None,
         sequence_length: int | None = None,
         tensor_parallel_size: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> CompileConfig:
         """Return the complete configuration that an export would use; no weights are downloaded.
 
@@ -95,7 +95,7 @@ class TwoStepExport(NeuronModel):
         token: str | bool | None = None,
         revision: str | None = None,
         load_weights: bool = True,
-        **options: Any,
+        **options: object,
     ) -> Self:
         """Compile a checkpoint with a configuration from `get_neuron_config`.
 

@@ -35,7 +35,7 @@ Weights: TypeAlias = str | Path | Mapping[str, torch.Tensor] | torch.nn.Module
 """A folder with safetensors, a Hub model ID, tensors by their names in the checkpoint, or a model."""
 
 
-def open_weights(weights: Any, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:
+def open_weights(weights: object, prepared: Prepared) -> tuple[ModelSource, Choice[TensorSource]]:
     """Open weights for a compiled model; return its new source, and the tensors."""
     if isinstance(weights, (str, Path)):
         return _of_folder(weights, prepared)

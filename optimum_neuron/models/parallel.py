@@ -165,7 +165,7 @@ def _alibi(splitter: Splitter, path: str, num_sources: int) -> None:
     layout, group_size = splitter.heads(path), splitter.group_size
     own_heads = torch.tensor(layout.queries).clamp(min=0)
 
-    def own_bias(module: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def own_bias(module: nn.Module, arguments: object, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         heads = own_heads.index_select(0, collectives.RANK(group_size)[None]).flatten()
         own = {}
         for name in ("alibi", "position_bias", "attention_mask"):
@@ -312,7 +312,7 @@ def _gathered(splitter: Splitter, path: str, num_sources: int) -> None:
     size = linear.out_features
     _columns(splitter, path, num_sources)
 
-    def gather(module: nn.Module, inputs: Any, x: torch.Tensor) -> torch.Tensor:
+    def gather(module: nn.Module, inputs: tuple[Any, ...], x: torch.Tensor) -> torch.Tensor:
         return collectives.ALL_GATHER(x, x.dim() - 1, group_size).narrow(-1, 0, size)
 
     linear.register_forward_hook(gather)
@@ -330,7 +330,7 @@ def _vocabulary(splitter: Splitter, path: str, num_sources: int) -> None:
         module.is_own = (row >= 0) & (row < num_rows)
         return (row.clamp(0, num_rows - 1),)
 
-    def joined(module: nn.Module, inputs: Any, x: torch.Tensor) -> torch.Tensor:
+    def joined(module: nn.Module, inputs: tuple[Any, ...], x: torch.Tensor) -> torch.Tensor:
         own = torch.where(module.is_own[..., None], x, torch.zeros((), dtype=x.dtype))
         del module.is_own
         return collectives.ALL_REDUCE(own, group_size)

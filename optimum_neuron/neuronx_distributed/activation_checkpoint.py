@@ -24,7 +24,7 @@ def apply_activation_checkpointing(model: nn.Module, check_fn: Callable[[nn.Modu
 def _wrap(module: nn.Module) -> None:
     forward = module.forward
 
-    def again(*args: Any, **kwargs: Any) -> Any:
+    def again(*args: object, **kwargs: object) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     module.forward = again

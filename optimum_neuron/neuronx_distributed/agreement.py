@@ -28,7 +28,7 @@ def require_agreement(what: str, facts: Mapping[str, Any], group: dist.ProcessGr
             raise ConfigError(message, hint="Pass the same values on every rank.", name=name, values=values)
 
 
-def exchanged(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+def exchanged(value: object, group: dist.ProcessGroup | None = None) -> list[Any]:
     """Return the values of all ranks; without other ranks, its own."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
         return [value]
@@ -37,7 +37,9 @@ def exchanged(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     return found
 
 
-def require_everywhere(problem: str | None, hint: str, group: dist.ProcessGroup | None = None, **details: Any) -> None:
+def require_everywhere(
+    problem: str | None, hint: str, group: dist.ProcessGroup | None = None, **details: object
+) -> None:
     """Raise the first problem that a rank of the group has, on all of its ranks.
 
     Args:

@@ -42,11 +42,11 @@ def neuronx_distributed_config(
     context_parallel_size: int = 1,
     pipeline_config: Config | None = None,
     optimizer_config: Config | None = None,
-    activation_checkpoint_config: Any = None,
+    activation_checkpoint_config: object = None,
     pad_model: bool = False,
     sequence_parallel: bool = False,
     model_init_config: Config | None = None,
-    lora_config: Any = None,
+    lora_config: object = None,
     mixed_precision_config: Config | None = None,
     sequential_move_factor: int = 11,
     lnc_size: int = 1,
@@ -105,7 +105,7 @@ def _begin(config: Config) -> None:
         _logger.info("NxD config: \n%s", pformat(config))
 
 
-def _require_no_lora(lora_config: Any) -> None:
+def _require_no_lora(lora_config: object) -> None:
     if lora_config is not None:
         message = "LoRA is not available under the names of neuronx_distributed."
         raise ConfigError(message, hint="Pass a peft model to NeuronTrainer.", option="lora_config")
@@ -138,7 +138,7 @@ def _of_initialization(given: Config | None, factor: int) -> Config:
     return init
 
 
-def _filled(name: str, given: Mapping[str, Any] | None, **defaults: Any) -> Config:
+def _filled(name: str, given: Mapping[str, Any] | None, **defaults: object) -> Config:
     """Options with their defaults, of which a warning tells where others were given."""
     if given is None:
         return dict(defaults)
@@ -162,7 +162,11 @@ def _make_groups(config: Config) -> None:
 
 
 def initialize_parallel_model(
-    nxd_config: Config, model_fn: Callable[..., nn.Module], include_buffers: bool = False, *args: Any, **kwargs: Any
+    nxd_config: Config,
+    model_fn: Callable[..., nn.Module],
+    include_buffers: bool = False,
+    *args: object,
+    **kwargs: object,
 ) -> NxDModel:
     """Build a model, and move it to this rank's device.
 
@@ -267,7 +271,7 @@ def initialize_parallel_optimizer(
     nxd_config: Config,
     optimizer_class: Callable[..., torch.optim.Optimizer],
     parameters: Iterable[Any],
-    **defaults: Any,
+    **defaults: object,
 ) -> NxDOptimizer:
     """Return an optimizer that averages and clips gradients over ranks before each step.
 

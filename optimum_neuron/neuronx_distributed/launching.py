@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import torch.distributed as dist
 
@@ -35,7 +34,7 @@ def requires_init_pg_override() -> bool:
     return False
 
 
-def master_print(*messages: Any) -> None:
+def master_print(*messages: object) -> None:
     """Print on rank 0.
 
     Args:

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -30,12 +30,14 @@ class Mapping(torch.autograd.Function):
     """A change of a tensor, and the change of its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, ahead: Change, back: Change) -> torch.Tensor:
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, value: torch.Tensor, ahead: Change, back: Change
+    ) -> torch.Tensor:
         ctx.back = back
         return ahead(value)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return ctx.back(gradients[0]), None, None
 
 
@@ -59,7 +61,7 @@ def same(value: torch.Tensor) -> torch.Tensor:
     return value.view_as(value)
 
 
-def reduce(value: torch.Tensor, group: Group, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+def reduce(value: torch.Tensor, group: Group, op: object = dist.ReduceOp.SUM) -> torch.Tensor:
     """The sum over ranks, as a new tensor."""
     if size_of(group) == 1:
         return value.view_as(value)

@@ -33,7 +33,7 @@ class NxDOptimizer(torch.optim.Optimizer):
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in ("param_groups", "state", "defaults"):
             setattr(self.optimizer, name, value)
         else:
@@ -45,7 +45,7 @@ class NxDOptimizer(torch.optim.Optimizer):
     def __getstate__(self) -> Any:
         return self.optimizer.__getstate__()
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.optimizer.__setstate__(state)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

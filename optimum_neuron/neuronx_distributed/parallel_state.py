@@ -301,7 +301,7 @@ def is_global_rank_zero() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def gather_python_object(obj: Any, group: dist.ProcessGroup) -> list[Any]:
+def gather_python_object(obj: object, group: dist.ProcessGroup) -> list[Any]:
     """Return the objects of all ranks of a group on its first rank, and an empty list on others.
 
     Args:

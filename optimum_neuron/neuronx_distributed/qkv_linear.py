@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -77,7 +76,14 @@ class GQAQKVColumnParallelLinear(nn.Module):
             }
             self._keep(kind, parts)
 
-    def _part(self, shape: tuple[int, ...], copies: int, init: Initializer, dtype: Any, device: Any) -> nn.Parameter:
+    def _part(
+        self,
+        shape: tuple[int, ...],
+        copies: int,
+        init: Initializer,
+        dtype: torch.dtype | None,
+        device: torch.device | None,
+    ) -> nn.Parameter:
         """This rank's part of a weight, of which all ranks together have several copies."""
 
         def repeated(whole: torch.Tensor) -> None:

@@ -21,6 +21,7 @@ from ..errors import ConfigError, LogitMatchingError
 from ..modeling import SequenceSlots
 from .adapter import HuggingFaceGenerationAdapter
 from .application import NeuronBaseForCausalLM
+from .base.transformers_types import PreTrainedTokenizerBase
 from .sampling import prepare_sampling_params
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,10 @@ class Step:
 
 
 def prepare_inputs_from_prompt(
-    neuron_model: Any, tokenizer: Any, prompt: str | Sequence[str] | None = None, input_start_offsets: Any = None
+    neuron_model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str | Sequence[str] | None = None,
+    input_start_offsets: Any = None,
 ) -> Any:
     """Return tokens of a prompt for every row of the batch.
 
@@ -96,7 +100,7 @@ def shift_inputs_by_offset(
 def get_generate_outputs(
     model: Any,
     prompts: Sequence[str],
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     is_hf: bool = False,
     draft_model: Any = None,
     **options: Any,
@@ -150,7 +154,7 @@ def generate_expected_logits(
 
 def check_accuracy(
     neuron_model: NeuronBaseForCausalLM,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     generation_config: GenerationConfig | None = None,
     expected_token_ids: Any = None,
     num_tokens_to_check: int | None = None,
@@ -220,7 +224,7 @@ def _without_prompts(tokens: torch.Tensor, ids_RC: torch.Tensor) -> torch.Tensor
 
 def check_accuracy_logits(
     neuron_model: NeuronBaseForCausalLM,
-    tokenizer: Any = None,
+    tokenizer: PreTrainedTokenizerBase = None,
     generation_config: GenerationConfig | None = None,
     prompt: str | Sequence[str] | None = None,
     expected_logits: torch.Tensor | None = None,

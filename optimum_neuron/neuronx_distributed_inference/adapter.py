@@ -59,7 +59,7 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         """Where inputs belong."""
         return torch.device("cpu")
 
-    def forward(self, *args: Any, **options: Any) -> Any:
+    def forward(self, *args: object, **options: object) -> Any:
         """Call the model; see `NeuronBaseForCausalLM.forward`."""
         return self.neuron_model(*args, **options)
 
@@ -121,7 +121,7 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
             check_params(given, config, 1)
         return [_Drawn(sampler, given)]
 
-    def _draft(self, assistant: Any) -> Any:
+    def _draft(self, assistant: object) -> Any:
         """Return what proposes tokens."""
         if assistant is None:
             return self.neuron_model.assistant

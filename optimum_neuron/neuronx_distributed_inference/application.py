@@ -317,7 +317,7 @@ class NeuronBaseForCausalLM:
         return given
 
 
-def check_params(params: torch.Tensor, config: Any, num_rows: int) -> None:
+def check_params(params: torch.Tensor, config: InferenceConfig, num_rows: int) -> None:
     """Check parameters of sampling, one row for each of the batch."""
     validate_sampling_params(params, config)
     if len(params) != num_rows:

@@ -36,11 +36,11 @@ class LatencyCollector:
     def __init__(self) -> None:
         self.start, self.latency_list = 0.0, list[float]()
 
-    def pre_hook(self, *args: Any) -> None:
+    def pre_hook(self, *args: object) -> None:
         """Note the begin of a call."""
         self.start = time.perf_counter()
 
-    def hook(self, *args: Any) -> None:
+    def hook(self, *args: object) -> None:
         """Note its end."""
         self.latency_list.append(time.perf_counter() - self.start)
 
@@ -126,7 +126,7 @@ def generate_report(latencies: Sequence[float], max_length: int, max_batch_size:
 
 def benchmark_sampling(
     model: NeuronBaseForCausalLM,
-    draft_model: Any = None,
+    draft_model: object = None,
     generation_config: GenerationConfig | None = None,
     target: str | None = None,
     num_runs: int = 20,

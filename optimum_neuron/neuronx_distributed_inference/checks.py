@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import AssertedConfigError, ConfigError
 
 
-def check(config: Any) -> None:
+def check(config: object) -> None:
     """Check a complete `NeuronConfig`."""
     for error in (*_sizes(config), *_degrees(config), *_features(config)):
         raise error

@@ -61,7 +61,7 @@ class NeuronConfig:
     enable_fused_speculation: bool
     token_generation_batches: Any
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         self.is_prefill_stage: bool | None = None
         given = {name: options.pop(name) for name in list(options) if name not in _OF_SAVED}
         for name, value in {**DEFAULTS, **{name: [] for name in LISTS}}.items():
@@ -131,7 +131,7 @@ def computed(config: Any) -> dict[str, Any]:
 class MultimodalVisionNeuronConfig(NeuronConfig):
     """Options of a model with images."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         self.skip_vision = options.pop("skip_vision", False)
         super().__init__(**options)
 
@@ -142,7 +142,7 @@ class MoENeuronConfig(NeuronConfig):
     capacity_factor: float | None
     hybrid_sharding_config: Any
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         for name, value in OF_EXPERTS.items():
             setattr(self, name, options.pop(name, value))
         if self.capacity_factor is not None:
@@ -189,7 +189,7 @@ def _logical_cores(given: dict[str, Any]) -> int:
     return next((number for number in (variable, named) if number is not None), get_platform_lnc())
 
 
-def to_dict(value: Any) -> Any:
+def to_dict(value: object) -> Any:
     """Return plain data: objects by their attributes, classes by module and name."""
     if isinstance(value, dict):
         return {key: to_dict(one) for key, one in value.items()}

@@ -22,6 +22,7 @@ from transformers import AutoTokenizer, GenerationConfig, set_seed
 from ..errors import NeuronError
 from .accuracy import check_accuracy, check_accuracy_logits, get_generate_outputs
 from .application import NeuronBaseForCausalLM
+from .base.transformers_types import PreTrainedTokenizerBase
 from .benchmark import benchmark_sampling
 from .config import NeuronConfig
 from .demo_arguments import CheckAccuracyMode, neuron_keywords, parse_args as parse
@@ -97,7 +98,10 @@ def _settings(args: argparse.Namespace) -> GenerationConfig:
 
 
 def _compile(
-    model: NeuronBaseForCausalLM, draft: NeuronBaseForCausalLM | None, tokenizer: Any, args: argparse.Namespace
+    model: NeuronBaseForCausalLM,
+    draft: NeuronBaseForCausalLM | None,
+    tokenizer: PreTrainedTokenizerBase,
+    args: argparse.Namespace,
 ) -> bool:
     """Compile what is not skipped; return whether to go on."""
     started = time.monotonic()
@@ -134,7 +138,7 @@ def _load(model: NeuronBaseForCausalLM, draft: NeuronBaseForCausalLM | None, arg
 
 def run_accuracy_check(
     model: NeuronBaseForCausalLM,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     generation_config: GenerationConfig,
     args: argparse.Namespace,
     draft_model: NeuronBaseForCausalLM | None = None,
@@ -174,7 +178,7 @@ def run_accuracy_check(
 
 def run_generation(
     model: NeuronBaseForCausalLM,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: list[str],
     generation_config: GenerationConfig,
     draft_model: NeuronBaseForCausalLM | None = None,

@@ -16,7 +16,7 @@ _REQUIRED = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_s
 """Attributes that the configuration of a model must have."""
 
 
-def _required(config: Any) -> list[str]:
+def _required(config: InferenceConfig) -> list[str]:
     """Return attributes that must be there."""
     return list(_REQUIRED)
 

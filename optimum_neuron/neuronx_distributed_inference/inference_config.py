@@ -53,7 +53,7 @@ class InferenceConfig:
         fused_spec_config: FusedSpecNeuronConfig | None = None,
         load_config: Callable[[Any], None] | None = None,
         metadata: dict[str, Any] | None = None,
-        **attributes: Any,
+        **attributes: object,
     ) -> None:
         self.neuron_config, self.fused_spec_config = neuron_config, fused_spec_config
         if load_config is not None:
@@ -66,7 +66,7 @@ class InferenceConfig:
         self.add_derived_config()
         self.validate_config()
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(self._plain(name), value)
 
     def __getattribute__(self, name: str) -> Any:
@@ -126,7 +126,7 @@ class InferenceConfig:
                 option="windowed_context_encoding_size",
             )
 
-    def get_text_config(self, **options: Any) -> Any:
+    def get_text_config(self, **options: object) -> Any:
         """Return the configuration of the language model."""
         text = getattr(self, "text_config", None)
         return self if text is None else text
@@ -147,7 +147,7 @@ class InferenceConfig:
         return json.dumps(to_dict(self), indent=2, sort_keys=True)
 
     @classmethod
-    def load(cls, model_path: str | Path, **attributes: Any) -> Self:
+    def load(cls, model_path: str | Path, **attributes: object) -> Self:
         """Read `neuron_config.json` of a folder.
 
         Args:
@@ -162,7 +162,7 @@ class InferenceConfig:
         return cls.from_json_file(file, **attributes)
 
     @classmethod
-    def from_json_file(cls, json_file: str | Path, **attributes: Any) -> Self:
+    def from_json_file(cls, json_file: str | Path, **attributes: object) -> Self:
         """Read a configuration file."""
         try:
             return cls.from_json_string(Path(json_file).read_text(encoding="utf-8"), **attributes)
@@ -171,7 +171,7 @@ class InferenceConfig:
             raise ArtifactError(message, hint="Compile again.", file=str(json_file)) from error
 
     @classmethod
-    def from_json_string(cls, json_string: str, **attributes: Any) -> Self:
+    def from_json_string(cls, json_string: str, **attributes: object) -> Self:
         """Read a configuration from JSON text."""
         data = {**json.loads(json_string), **attributes}
         if isinstance(data.get("neuron_config"), dict):
@@ -231,7 +231,7 @@ class ImageToTextInferenceConfig(InferenceConfig):
         return MultimodalVisionNeuronConfig
 
 
-def _class_of(named: Any) -> Any:
+def _class_of(named: object) -> Any:
     """The class that a saved configuration names, of the import names of this package only."""
     if not isinstance(named, dict):
         return named

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from transformers import PretrainedConfig
 
@@ -12,7 +11,7 @@ from .config import to_dict
 _NOT_OF_MODEL = ("dtype", "torch_dtype", "transformers_version", "architectures", "quantization_config")
 
 
-def merged(config: PretrainedConfig, given: Any) -> PretrainedConfig:
+def merged(config: PretrainedConfig, given: object) -> PretrainedConfig:
     """Return a checkpoint's configuration with the attributes of another that differ."""
     config = copy.deepcopy(config)
     for name, value in config.to_dict().items():

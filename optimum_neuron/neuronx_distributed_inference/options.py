@@ -84,7 +84,7 @@ def without_effect(config: NeuronConfig) -> list[str]:
     return [name for name in names if name in WITHOUT_EFFECT]
 
 
-def export_options(config: Any) -> dict[str, Any]:
+def export_options(config: NeuronConfig) -> dict[str, Any]:
     """Return the keywords of `NeuronModelForCausalLM.from_pretrained` for an `InferenceConfig`."""
     neuron: NeuronConfig = config.neuron_config
     if unused := without_effect(neuron):
@@ -119,7 +119,7 @@ def export_options(config: Any) -> dict[str, Any]:
     return options
 
 
-def _layers_of(draft: Any) -> tuple[int, ...]:
+def _layers_of(draft: object) -> tuple[int, ...]:
     """Layers whose inputs an EAGLE-3 draft names in its configuration; none: the usual ones."""
     path = Path(getattr(draft, "draft_model_path", None) or "") / "config.json"
     named = read_object(path).get("eagle_config") or {} if path.is_file() else {}

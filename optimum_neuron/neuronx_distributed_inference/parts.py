@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class _Checked:
     """A dataclass whose constructor refuses unknown keywords with the nearest name."""
 
-    def __new__(cls, *args: Any, **options: Any) -> Self:
+    def __new__(cls, *args: object, **options: object) -> Self:
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         check_known(options, names, what=cls.__name__, listed=f"`help({cls.__name__})`")
         return super().__new__(cls)

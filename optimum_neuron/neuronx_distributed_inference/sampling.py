@@ -181,7 +181,9 @@ def cumsum(tensor_in: torch.Tensor, dim: int, on_cpu: bool = False) -> torch.Ten
     return torch.cumsum(tensor_in, dim)
 
 
-def create_sampler(neuron_config: Any, lm_head_tp_degree: int | None = None, do_sample: bool | None = None) -> Sampler:
+def create_sampler(
+    neuron_config: object, lm_head_tp_degree: int | None = None, do_sample: bool | None = None
+) -> Sampler:
     """Return the sampler of a configuration.
 
     Args:

@@ -115,7 +115,7 @@ def _check_example(inputs: Any, tp_degree: int) -> None:
         )
 
 
-def _check_inputs(name: str, inputs: Any) -> None:
+def _check_inputs(name: str, inputs: object) -> None:
     if not isinstance(inputs, list):
         problem = "must be a list of tensor tuples"
     elif not inputs:

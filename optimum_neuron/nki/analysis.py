@@ -133,7 +133,7 @@ def trace_of(events: Sequence[Event]) -> dict[str, Any]:
     return {"traceEvents": [*names, *spans], "displayTimeUnit": "ns", "otherData": {"simulated": True}}
 
 
-def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
+def analyze(kernel: Callable[..., Any], *args: object, **kwargs: object) -> Analysis:
     """Run a kernel once, and return what it does on the core; on a grid, on its first core.
 
     Args:
@@ -172,7 +172,7 @@ def analyze(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Analysis:
 
 
 def analysis_of(
-    name: str, cores: Sequence[Core], result: Any, *, edges: Sequence[Edge] = (), platform: tuple[Problem, ...] = ()
+    name: str, cores: Sequence[Core], result: object, *, edges: Sequence[Edge] = (), platform: tuple[Problem, ...] = ()
 ) -> Analysis:
     """Return what the first of the cores did, which recorded their instructions.
 

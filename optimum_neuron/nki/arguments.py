@@ -19,7 +19,7 @@ from .memory import Buffer, Storage
 from .tensor import NkiTensor
 
 
-def tensors_in(value: Any) -> list[torch.Tensor | np.ndarray]:
+def tensors_in(value: object) -> list[torch.Tensor | np.ndarray]:
     """Return the arrays among arguments, in order, also those in lists, tuples and dictionaries."""
     if isinstance(value, torch.Tensor | np.ndarray):
         return [value]
@@ -39,7 +39,7 @@ class Arguments:
         self.placed: list[tuple[NkiTensor, torch.Tensor, int]] = []
         self._given: dict[int, Any] = {}
 
-    def place(self, value: Any, name: str) -> Any:
+    def place(self, value: object, name: str) -> Any:
         """Return an array as a tensor in HBM that shares its memory, and anything else as it is."""
         if isinstance(value, list | tuple) and any(isinstance(item, np.ndarray | torch.Tensor) for item in value):
             return type(value)(self.place(item, f"{name}_{number}") for number, item in enumerate(value))
@@ -76,7 +76,7 @@ class Arguments:
             if isinstance(given, np.ndarray) and given.flags.writeable and host.data_ptr() != given.ctypes.data:
                 given[...] = _as_numpy(host, tensor.dtype)
 
-    def results(self, value: Any) -> Any:
+    def results(self, value: object) -> Any:
         """Return tensors of the kernel as arrays."""
         if isinstance(value, list | tuple):
             return tuple(self.results(item) for item in value)

@@ -104,7 +104,7 @@ def call_in_graph(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, An
     return _result(traced.result, tensors, values)
 
 
-def _result(result: Any, inputs: Sequence[Any], values: Sequence[torch.Tensor]) -> Any:
+def _result(result: object, inputs: Sequence[Any], values: Sequence[torch.Tensor]) -> Any:
     from .streams import Input, Output
 
     if isinstance(result, tuple):
@@ -119,7 +119,7 @@ def _result(result: Any, inputs: Sequence[Any], values: Sequence[torch.Tensor]) 
 def call_key(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what the instructions of a call depend on: sizes and dtypes of tensors, and all other arguments."""
 
-    def spec(value: Any) -> Any:
+    def spec(value: object) -> Any:
         if isinstance(value, torch.Tensor | np.ndarray):
             return "tensor", tuple(int(size) for size in value.shape), str(value.dtype)
         if isinstance(value, Mapping):

@@ -164,7 +164,7 @@ def costs_of(analysis: Analysis) -> list[LineCost]:
     ]
 
 
-def difference_of(before: Any, after: Any) -> float | None:
+def difference_of(before: object, after: object) -> float | None:
     """Return the largest difference of two results as a share of the largest value; None where shapes differ.
 
     >>> difference_of(torch.tensor([1.0, -4.0]), torch.tensor([1.0, -3.0]))

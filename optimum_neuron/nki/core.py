@@ -263,7 +263,7 @@ def refuse_value(message: str, hint: str, rule: str) -> NoReturn:
     refuse(message, hint=hint, rule=rule, document="Neuron docs, NKI, language guide, control flow")
 
 
-def refuse(message: str, *, hint: str, rule: str, **details: Any) -> NoReturn:
+def refuse(message: str, *, hint: str, rule: str, **details: object) -> NoReturn:
     """Raise the error of a broken rule, with the line of the kernel."""
     place = kernel_line()
     raise KernelError(message + quoted(place), hint=hint, rule=rule, line=place, **details)

@@ -72,7 +72,7 @@ def nki_op(name: str, fn: Callable[..., Any] | None = None, mutates_args: str | 
     function = fn
 
     @functools.wraps(function)
-    def apart(*args: Any, **kwargs: Any) -> Any:
+    def apart(*args: object, **kwargs: object) -> Any:
         # An operator may not return its arguments, and a kernel may.
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
 

@@ -67,7 +67,7 @@ def _on_device(value: torch.Tensor, device: int) -> torch.Tensor:
     return result
 
 
-def _mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+def _mapped(value: object, change: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):

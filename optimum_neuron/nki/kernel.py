@@ -86,7 +86,7 @@ class Kernel:
     def __repr__(self) -> str:
         return f"Kernel({self.function.__name__}, grid={self.grid})"
 
-    def __getitem__(self, grid: Any) -> Kernel:
+    def __getitem__(self, grid: object) -> Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
         items = grid if isinstance(grid, tuple | list) else (grid,)
         sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
@@ -95,7 +95,7 @@ class Kernel:
         made.base = self if self.base is None else self.base
         return made
 
-    def changed(self, **options: Any) -> Kernel:
+    def changed(self, **options: object) -> Kernel:
         """Return the kernel with other options."""
         return Kernel(self.function, **{**self.options, **options})
 
@@ -121,7 +121,7 @@ class Kernel:
         """
         return self.changed(schedule=edges_of(schedule))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run it; inside another kernel, on that one's core."""
         if torch.compiler.is_dynamo_compiling():
             made = self if self.base is None else self.base
@@ -325,7 +325,7 @@ def _run(kernel: Kernel, core: Core, args: Sequence[Any], kwargs: Mapping[str, A
         return kernel.function(*args, **kwargs)
 
 
-def _finished(kernel: Kernel, inputs: Arguments, value: Any, core: Core) -> Any:
+def _finished(kernel: Kernel, inputs: Arguments, value: object, core: Core) -> Any:
     """Return what a kernel returned as arrays, after its writes to inputs."""
     inputs.write_back()
     if value is None and not inputs.changed:

@@ -51,7 +51,7 @@ class Operator:
 
         return signature_of(self)
 
-    def __call__(self, *operands: Any, **options: Any) -> Any:
+    def __call__(self, *operands: object, **options: object) -> Any:
         """Compute tiles from tiles, as `nl.add(x, y)`."""
         from .language import apply
 
@@ -232,7 +232,7 @@ _OTHER_NAMES = {
 }
 
 
-def as_operator(op: Any, parameter: str = "op") -> Operator:
+def as_operator(op: object, parameter: str = "op") -> Operator:
     """Return the operator that an instruction was given, by itself or as NumPy's function of the name."""
     if isinstance(op, Operator):
         return op

@@ -35,7 +35,7 @@ def edges_of(schedule: Iterable[Any]) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
-def _edge(entry: Any) -> Edge:
+def _edge(entry: object) -> Edge:
     name, *rest = entry if isinstance(entry, tuple | list) and len(entry) == 2 else (None,)
     before = tuple(rest[0]) if rest and isinstance(rest[0], tuple | list) else tuple(rest)
     if not all(isinstance(one, str) for one in (name, *before)):

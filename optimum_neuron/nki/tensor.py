@@ -42,7 +42,7 @@ class NkiTensor(Elements):
     def _view(self, data: torch.Tensor) -> NkiTensor:
         return type(self)(self.storage, data)
 
-    def __getitem__(self, key: Any) -> NkiTensor:
+    def __getitem__(self, key: object) -> NkiTensor:
         keys = self._full_key(key)
         data = self.data
         dim = 0
@@ -64,7 +64,7 @@ class NkiTensor(Elements):
             data = data.unsqueeze(1)
         return self._view(data)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         target = self[key]
         if isinstance(value, NkiTensor):
             same = value.storage is self.storage and value.offset == target.offset
@@ -73,7 +73,7 @@ class NkiTensor(Elements):
         message = f"{self.name} cannot be assigned to: a kernel writes memory with instructions."
         refuse(message, hint="Use nisa.tensor_copy, nisa.dma_copy or nl.store.", rule="assignment", tensor=self.name)
 
-    def _full_key(self, key: Any) -> list[Any]:
+    def _full_key(self, key: object) -> list[Any]:
         keys = list(key) if isinstance(key, tuple) else [key]
         keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in keys]
         given = sum(item is not None and item is not Ellipsis for item in keys)

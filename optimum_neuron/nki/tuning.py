@@ -85,11 +85,11 @@ class Tuning:
 
 def tune(
     kernel: Callable[..., Any],
-    *args: Any,
+    *args: object,
     space: Mapping[str, Sequence[Any]],
     seconds: float = 60.0,
     tolerance: float = 0.02,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Tuning:
     """Run a kernel with options of a space, and return the fastest on the simulated core.
 
@@ -174,14 +174,14 @@ def _search(space: Mapping[str, Sequence[Any]], trials: Mapping[tuple[int, ...],
             yield candidate
 
 
-def _copy(leaf: Any) -> Any:
+def _copy(leaf: object) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
 def _run(
-    kernel: Callable[..., Any], args: Sequence[Any], kwargs: Options, options: Options, wanted: Any, tolerance: float
+    kernel: Callable[..., Any], args: Sequence[Any], kwargs: Options, options: Options, wanted: object, tolerance: float
 ) -> Trial:
     args, kwargs = tree_map(_copy, (args, kwargs))  # a kernel may write its arguments
     try:

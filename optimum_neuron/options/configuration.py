@@ -17,8 +17,15 @@ from typing import Any, ClassVar, Self, get_args
 
 from ..base.core import AttentionKernel, AutoCast, AutoCastType, KVCacheDtype, OptLevel, TorchDtype
 from ..errors import ConfigError, invalid_choice, raise_together
-from .decoder_checks import BLOCK_OPTIONS, block_sizes, decoder_errors, require_kernel_blocks, wrong_type
-from .option import MODEL_GROUP, OPEN, ChecksKeywords, check_known, option, options_of
+from .decoder_options import (
+    BLOCK_OPTIONS,
+    DecoderOptions,
+    block_sizes,
+    decoder_errors,
+    require_kernel_blocks,
+    wrong_type,
+)
+from .option import MODEL_GROUP, ChecksKeywords, check_known, option, options_of
 from .peer_attributes import (
     CONFIG_FILE as CONFIG_FILE,
     NEFF_FILE as NEFF_FILE,
@@ -175,7 +182,7 @@ class CompileConfig(SavedConfig, ChecksKeywords):
         """Fields that have no value yet; empty for a complete configuration."""
         return [name for name in self.sizes_of_model if getattr(self, name) is None]
 
-    def completed(self, **sizes: Any) -> Self:
+    def completed(self, **sizes: object) -> Self:
         """Return the configuration with its open sizes filled in."""
         return type(self)(**self._values() | sizes).require_complete()
 
@@ -207,7 +214,7 @@ class CompileConfig(SavedConfig, ChecksKeywords):
         return cls(**data)
 
     @classmethod
-    def from_pretrained(cls, model_id: str | Path, **where: Any) -> Self:
+    def from_pretrained(cls, model_id: str | Path, **where: object) -> Self:
         """Read the configuration of an exported model, or one that `save_pretrained` wrote.
 
         Args:
@@ -237,7 +244,7 @@ class CompileConfig(SavedConfig, ChecksKeywords):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NeuronConfig(DecoderAttributes, CompileConfig):
+class NeuronConfig(DecoderAttributes, DecoderOptions, CompileConfig):
     """Static shapes, arithmetic and target of one compiled decoder.
 
     >>> NeuronConfig(batch_size=1, sequence_length=512).resolve(max_position_embeddings=8192).prefill_buckets
@@ -249,87 +256,6 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
 
     task: str = "text-generation"
     """Task, as transformers' pipelines name it."""
-    batch_size: int = option(1, help="sequences or images per call")
-    """Batch size of every graph; smaller batches are padded, larger ones are split."""
-    sequence_length: int = option(
-        OPEN, help="tokens of a sequence, prompt and answer; an encoder takes several, for example 64,128,512"
-    )
-    """Tokens of a sequence, prompt and answer together; None: the model's limit, at most 4096."""
-    prefill_buckets: tuple[int, ...] = option(OPEN, help="prompt lengths to compile, for example 64,256")
-    """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
-    decode_buckets: tuple[int, ...] = option(OPEN, help="cache slots of a decode step, for example 1024,4096")
-    """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
-    extend_length: int = 8
-    """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
-    speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
-    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for draft heads."""
-    hidden_state_layers: tuple[int, ...] | None = option(
-        None, help="with speculation, layers whose inputs are returned for an EAGLE-3 draft"
-    )
-    """With `speculation`, layers whose inputs an EAGLE-3 draft reads; None: 2, the middle one, and the third last."""
-    on_device_sampling: bool = option(False, help="decode steps return the likeliest tokens, not only logits")
-    """Decode steps return the likeliest tokens too, and the host reads these in place of all logits where it can."""
-    max_topk: int | None = option(None, help="with --on_device_sampling, likeliest tokens of a step (default: 256)")
-    """Likeliest tokens of a step; None: 256, with `on_device_sampling`."""
-    family: str | None = None
-    """Implementation: a family's name or "generic"; None chooses."""
-    tensor_parallel_size: int = option(
-        1, help="cores that share every layer", flags=("--tensor_parallel_size", "--num_cores")
-    )
-    """Cores that share every layer: each has a part of the weights, of the cache, and of the work."""
-    pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on its own cores")
-    """Stages that the layers are divided into, one after the other; each has `tensor_parallel_size` cores."""
-    sequence_parallel: bool = option(
-        False,
-        help="with tensor parallelism, divide norms and residual stream of prompts along the sequence",
-        flags=("--sequence_parallel", "--sequence_parallel_enabled"),
-    )
-    """Divide norms and residual stream of prompts along the sequence, where the cores divide a bucket's length."""
-    max_loras: int | None = option(None, help="LoRA adapters that are loaded at once, beside the base model")
-    """LoRA adapters that are loaded at once, beside the base model; None compiles a decoder without adapters."""
-    max_lora_rank: int | None = option(None, help="largest rank of an adapter, with max_loras (default: 16)")
-    """Largest rank of an adapter; None: 16, with `max_loras`."""
-    lora_target_modules: tuple[str, ...] | None = option(
-        None, help="modules that adapters may change, for example q_proj,v_proj (default: all linear layers)"
-    )
-    """Modules that adapters may change, by the end of their names as in PEFT; None: all linear layers."""
-    continuous_batching: bool = option(
-        False, help="requests join and leave a batch at every step and share a cache of blocks (generate_batch)"
-    )
-    """Requests join and leave a batch of `batch_size` rows at every step, and share a pool of cache blocks."""
-    block_size: int | None = option(None, help="with --continuous_batching, tokens of a cache block (default: 32)")
-    """Tokens of a block of the cache; None: 32."""
-    num_blocks: int | None = option(
-        None, help="with --continuous_batching, blocks of the cache (default: batch_size whole sequences, and one)"
-    )
-    """Blocks of the cache; None: enough for `batch_size` whole sequences. One of them takes what padding writes."""
-    prefill_chunk_size: int | None = option(
-        None, help="prompt tokens read at once; 0 for all (default with --continuous_batching: 128)", allows_zero=True
-    )
-    """Tokens of prompts read at once; 0: all. None: 0; with `continuous_batching` 128, or the last of the buckets."""
-
-    quantization: str | None = option(
-        None,
-        help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp or int8-dynamic",
-        metavar="SCHEME",
-    )
-    """Scheme of quantized weights: "int8", "fp8", "int4", with a group size, "mxfp4" for experts, or "int8-dynamic",
-    which quantizes activations too; None: weights have `torch_dtype`."""
-    modules_to_not_convert: tuple[str, ...] = option(
-        (), help="modules that are not quantized, by their names in the checkpoint", metavar="NAME,NAME"
-    )
-    """Modules that are not quantized, such as "lm_head" or "down_proj", as transformers spells them."""
-
-    kv_cache_dtype: KVCacheDtype = option(
-        "auto", help="store keys and values in 8 bits (auto: in torch_dtype, or as the checkpoint says)"
-    )
-    """What keys and values are stored in: "int8" with a scale for each token and head, "fp8" (e4m3), "fp8-static" with
-    the scales of the checkpoint, or "auto": as its `kv_cache_scheme` says, else in `torch_dtype`."""
-    attention_kernel: AttentionKernel = option(
-        "plain", help="attention of prompts: operators of PyTorch (plain), or the flash attention kernel in NKI (nki)"
-    )
-    """What attends in prompts: "plain", operators of PyTorch, or "nki", flash attention as a kernel, whose instructions
-    the program holds and whose time they give."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -346,6 +272,12 @@ class NeuronConfig(DecoderAttributes, CompileConfig):
             yield invalid_choice("attention_kernel", self.attention_kernel, get_args(AttentionKernel))  # type: ignore[misc]
         yield from super()._problems()
         yield from decoder_errors(self)
+        if self.quantization is not None and self.auto_cast != "none":
+            message = (
+                f"quantization={self.quantization!r} rounds weights, and auto_cast={self.auto_cast!r} rounds them too."
+            )
+            hint = "Pass one of the two; torch_dtype=bfloat16 makes activations narrow."
+            yield ConfigError(message, hint=hint, options=["quantization", "auto_cast"])
 
     def _lengths(self, max_position_embeddings: int) -> dict[str, Any]:
         """Sequence length and buckets for a model."""

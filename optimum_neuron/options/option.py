@@ -159,7 +159,7 @@ def checks_keywords(function: Function) -> Function:
     names = _keywords_of(function)
 
     @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: object, **options: object) -> Any:
         check_known(options, names or options, what=function.__name__, listed=f"`help({function.__name__})`")
         return function(*args, **options)
 
@@ -199,7 +199,7 @@ def takes_options(owner: type) -> Callable[[Function], Function]:
 class ChecksKeywords:
     """Base of dataclasses whose constructor refuses unknown keywords as `check_known` does, with the nearest name."""
 
-    def __new__(cls, *args: Any, **options: Any) -> Self:
+    def __new__(cls, *args: object, **options: object) -> Self:
         """Check the keywords; `__init__` takes them."""
         names = _keywords_of(cls.__init__)
         check_known(options, names or options, what=cls.__name__, listed=f"`help({cls.__name__})`")

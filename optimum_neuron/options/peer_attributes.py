@@ -79,7 +79,7 @@ class DtypeName(str):
     __hash__ = str.__hash__
 
 
-def dtype_name(value: Any) -> Any:
+def dtype_name(value: object) -> Any:
     """Return a dtype, a name or of torch, as its name; anything else as it is."""
     is_dtype = isinstance(value, str) or type(value).__name__ == "dtype"
     return DtypeName(str(value).removeprefix("torch.")) if is_dtype else value
@@ -174,7 +174,7 @@ class DecoderAttributes:
         return []
 
 
-def with_origin(config: Any, checkpoint: str | None, revision: str | None) -> Any:
+def with_origin(config: object, checkpoint: str | None, revision: str | None) -> Any:
     """Note in a frozen configuration which model it was compiled for, and return it."""
     if isinstance(config, DecoderAttributes):
         object.__setattr__(config, "checkpoint_id", checkpoint)

@@ -26,12 +26,12 @@ def default_buckets(first: int, length: int) -> tuple[int, ...]:
     return (*rising[:-1], length)
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Return whether a value is an integer of at least 1; booleans and 1.0 are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def is_rising(values: Any) -> bool:
+def is_rising(values: object) -> bool:
     """Return whether values are a non-empty rising list of counts, as buckets must be."""
     return (
         isinstance(values, (list, tuple))
@@ -41,7 +41,7 @@ def is_rising(values: Any) -> bool:
     )
 
 
-def count_error(name: str, value: Any) -> ConfigError:
+def count_error(name: str, value: object) -> ConfigError:
     """Return the error for a size that is not an integer of at least 1."""
     message = f"{name} is {value!r}, but must be an integer of at least 1."
     return ConfigError(message, hint=f"Pass {name}=1 or more.", option=name, value=value)
@@ -77,7 +77,7 @@ def size_errors(config: object, names: Iterable[str]) -> Iterator[ConfigError]:
             yield count_error(name, value)
 
 
-def rising_error(name: str, value: Any) -> ConfigError:
+def rising_error(name: str, value: object) -> ConfigError:
     """Return the error for buckets that are not a rising list."""
     message = f"{name}={value!r} is not a rising list of sizes."
     return ConfigError(message, hint=f"Pass for example {name}=[64, 128].", option=name, value=value)

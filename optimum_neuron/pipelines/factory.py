@@ -56,14 +56,14 @@ def pipeline(
     model: str | Path | NeuronModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    image_processor: Any = None,
-    feature_extractor: Any = None,
-    processor: Any = None,
+    image_processor: object = None,
+    feature_extractor: object = None,
+    processor: object = None,
     export: bool | None = None,
     input_shapes: Mapping[str, int] | None = None,
     compiler_args: Mapping[str, Any] | None = None,
     use_fast: bool | None = None,
-    **options: Any,
+    **options: object,
 ) -> Pipeline:
     """Build a transformers pipeline on a compiled model.
 

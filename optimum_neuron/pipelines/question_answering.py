@@ -35,7 +35,7 @@ class QuestionAnsweringPipeline(Pipeline):
     _load_feature_extractor = False
     _load_tokenizer = True
 
-    def __init__(self, *args: Any, task: str = "question-answering", **kwargs: Any) -> None:
+    def __init__(self, *args: object, task: str = "question-answering", **kwargs: object) -> None:
         super().__init__(*args, task=task, **kwargs)
 
     def __call__(self, inputs: Any = None, context: Any = None, *, question: Any = None, **options: Any) -> Any:
@@ -72,7 +72,7 @@ class QuestionAnsweringPipeline(Pipeline):
         max_question_len: int | None = None,
         handle_impossible_answer: bool | None = None,
         align_to_words: bool | None = None,
-        **unknown: Any,
+        **unknown: object,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         before = {"doc_stride": doc_stride, "max_seq_len": max_seq_len, "max_question_len": max_question_len}
         after: dict[str, Any] = {"top_k": top_k, "max_answer_len": max_answer_len}

@@ -22,7 +22,7 @@ class _Recordings:
 
     feature_extractor: Any
 
-    def preprocess(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def preprocess(self, inputs: object, *args: object, **kwargs: object) -> Any:
         """Check the sampling rate, then go on as transformers does."""
         rate = inputs.get("sampling_rate") if isinstance(inputs, dict) else None
         trained = self.feature_extractor.sampling_rate
@@ -48,7 +48,7 @@ PIPELINES = {
 """Name of a pipeline to its class."""
 
 
-def require_rate(extractor: Any, model: NeuronModel) -> None:
+def require_rate(extractor: object, model: NeuronModel) -> None:
     """Check that the feature extractor has the sampling rate that the model was trained on."""
     path = model.source_folder / "preprocessor_config.json"
     trained = read_object(path).get("sampling_rate") if path.is_file() else None

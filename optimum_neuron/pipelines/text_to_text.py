@@ -35,7 +35,7 @@ class TextToTextPipeline(Pipeline):
         self._result_name = TEXT_TO_TEXT[plain_name(task)]
         super().__init__(*args, task=task, **kwargs)
 
-    def __call__(self, texts: str | list[str], **options: Any) -> Any:
+    def __call__(self, texts: str | list[str], **options: object) -> Any:
         """Return a list of results for a text; for several texts one result each, or a list each if asked for more."""
         batch = [texts] if isinstance(texts, str) else texts
         if not isinstance(batch, list) or not batch or not all(isinstance(t, str) and t.strip() for t in batch):
@@ -52,7 +52,7 @@ class TextToTextPipeline(Pipeline):
         truncation: bool | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
-        **generating: Any,
+        **generating: object,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         before = {"prefix": prefix, "truncation": truncation, "src_lang": src_lang, "tgt_lang": tgt_lang}
         return {name: value for name, value in before.items() if value is not None}, generating, {}
@@ -81,7 +81,7 @@ class TextToTextPipeline(Pipeline):
             raise ConfigError(message, hint=hint, src_lang=src_lang, tgt_lang=tgt_lang)
         return dict(build(text, src_lang=src_lang, tgt_lang=tgt_lang, **options))
 
-    def _forward(self, inputs: dict[str, Any], **generating: Any) -> dict[str, Any]:
+    def _forward(self, inputs: dict[str, Any], **generating: object) -> dict[str, Any]:
         known = ("input_ids", "attention_mask", "forced_bos_token_id")
         ids = self.model.generate(**{name: inputs[name] for name in known if name in inputs}, **generating)
         return {"ids": ids}

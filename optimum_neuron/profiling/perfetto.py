@@ -120,7 +120,7 @@ def trace_json(profile: Profile) -> str:
 
 
 def _names(profile: Profile, pids: dict[tuple[str, int], int]) -> Iterator[Event]:
-    def named(kind: str, pid: int, tid: int, key: str, value: Any) -> Event:
+    def named(kind: str, pid: int, tid: int, key: str, value: object) -> Event:
         return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {key: value}}
 
     yield named("process_name", _HOST_PID, 0, "name", "host: measured on this machine between calls")

@@ -189,7 +189,7 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-async def _lines(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+async def _lines(first: object, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     """Write events as server-sent events; an error ends the stream with its body."""
     try:
         async with contextlib.aclosing(rest):  # type: ignore[type-var]
@@ -207,7 +207,7 @@ def _line(event: Any) -> bytes:
     return f"{head}data: {_encode(event)}\n\n".encode()
 
 
-def _endpoint_of(deployment: Deployment, body: Any) -> str:
+def _endpoint_of(deployment: Deployment, body: object) -> str:
     """The endpoint that a body without a path is for, by its fields and its model."""
     fields = body if isinstance(body, dict) else {}
     paths = [path for field, path in _FIELDS if field in fields]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from http import HTTPStatus
-from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -23,11 +22,11 @@ HEAD_TIMEOUT_S = 30.0
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """uvicorn's connection, which closes when a head is too large or too slow, or when there are too many."""
 
-    def __init__(self, *arguments: Any, max_connections: int, **options: Any) -> None:
+    def __init__(self, *arguments: object, max_connections: int, **options: object) -> None:
         super().__init__(*arguments, **options)
         self._max_connections = max_connections
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: object) -> None:
         """Begin to wait for a head, unless there are too many connections."""
         super().connection_made(transport)
         self._num_bytes = 0

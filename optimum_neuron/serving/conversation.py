@@ -88,7 +88,7 @@ def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | 
         raise RequestError(message, status=400, param="messages") from error
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """Every text in plain data, keys too."""
     if isinstance(value, str):
         yield value
@@ -101,7 +101,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _keys(value: Any) -> Iterator[str]:
+def _keys(value: object) -> Iterator[str]:
     """Every key in plain data."""
     if isinstance(value, dict):
         yield from map(str, value)

@@ -74,7 +74,7 @@ class Deployment:
         self.is_draining = True
         self.registry.close(self.options.drain_timeout_s)
 
-    async def answer(self, endpoint: str, body: Any, call: Call) -> Answer:
+    async def answer(self, endpoint: str, body: object, call: Call) -> Answer:
         """Answer the body of a request to an endpoint."""
         if endpoint not in ENDPOINTS:
             message = f"There is no endpoint {endpoint}{nearest(endpoint, ENDPOINTS) or '.'}"
@@ -121,7 +121,7 @@ class Deployment:
         return (200 if status == "ready" else 503), {"status": status, "models": models}
 
 
-async def _tokenize(generator: Generator, body: TokenizeRequest, call: Call, **named: Any) -> dict[str, Any]:
+async def _tokenize(generator: Generator, body: TokenizeRequest, call: Call, **named: object) -> dict[str, Any]:
     def work() -> dict[str, Any]:
         if body.messages is not None:
             tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
@@ -135,7 +135,7 @@ async def _tokenize(generator: Generator, body: TokenizeRequest, call: Call, **n
     return answer
 
 
-async def _detokenize(generator: Generator, body: DetokenizeRequest, call: Call, **named: Any) -> dict[str, Any]:
+async def _detokenize(generator: Generator, body: DetokenizeRequest, call: Call, **named: object) -> dict[str, Any]:
     if wrong := [token for token in body.tokens if token >= generator.num_tokens]:
         message = f"{wrong[0]} is no token of the vocabulary of {generator.num_tokens}."
         raise RequestError(message, status=400, param="tokens")

@@ -176,7 +176,7 @@ class Generator:
         self.model.close()
 
     async def run(
-        self, work: Callable[..., Any], *arguments: Any, num_bytes: int = 0, timeout_s: float | None = None
+        self, work: Callable[..., Any], *arguments: object, num_bytes: int = 0, timeout_s: float | None = None
     ) -> Any:
         """Run work on the host, such as tokenizing, outside of the event loop.
 
@@ -350,7 +350,7 @@ class _Answer:
             num_cached=output.num_shared,
         )
 
-    def facts(self, output: Any, reason: str) -> Finished:
+    def facts(self, output: object, reason: str) -> Finished:
         """Return the times and sizes of the answer."""
         return Finished(
             num_prompt=len(self.prompt.ids),

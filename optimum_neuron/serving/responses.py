@@ -188,5 +188,5 @@ class _Job:
         }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.model_dump(by_alias=True, exclude_none=True) if hasattr(value, "model_dump") else value

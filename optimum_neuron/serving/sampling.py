@@ -121,7 +121,7 @@ def _settings(defaults: Any, body: Generation) -> dict[str, Any]:
     return settings | ({"min_p": min_p} if min_p else {})
 
 
-def _first(*values: Any) -> Any:
+def _first(*values: object) -> Any:
     return next(value for value in values if value is not None)
 
 

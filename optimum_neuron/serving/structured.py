@@ -75,7 +75,7 @@ def _from_text(grammar: str) -> str:
         raise RequestError(f"The grammar cannot be read: {error}", param="grammar", status=400) from error
 
 
-def schema_grammar(schema: Any, field: str) -> str:
+def schema_grammar(schema: object, field: str) -> str:
     """Return the grammar of a JSON schema, a mapping or its text."""
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema

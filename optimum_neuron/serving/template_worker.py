@@ -39,7 +39,7 @@ class ChatTexts(PreTrainedTokenizerBase):
         """Added tokens; their ids have no meaning here."""
         return self._added_tokens
 
-    def __call__(self, text: str, **options: Any) -> dict[str, str]:
+    def __call__(self, text: str, **options: object) -> dict[str, str]:
         """Return the text in place of its tokens."""
         return {"input_ids": text}
 

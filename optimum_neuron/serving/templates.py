@@ -48,7 +48,7 @@ class Templates:
             self._idle.put(process)
         self._all[-1].start()  # it is taken first
 
-    def render(self, messages: list[dict[str, Any]], **options: Any) -> str:
+    def render(self, messages: list[dict[str, Any]], **options: object) -> str:
         """Return the text of a chat.
 
         Args:
@@ -73,7 +73,7 @@ class Templates:
             process.end()
 
 
-def _past_limit(limit: str, value: Any, facts: dict[str, Any]) -> RequestError:
+def _past_limit(limit: str, value: object, facts: dict[str, Any]) -> RequestError:
     """The error of a chat that passed a limit."""
     message = {
         "time": f"The chat template takes longer than {facts['time_s']:g} s for the messages.",

@@ -12,7 +12,6 @@ It does not know requests or engines. `TextStream` holds text back until it is s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from transformers import StoppingCriteria
@@ -110,7 +109,7 @@ class StopOnText(StoppingCriteria):
     def __init__(self, stream: TextStream, num_prompt: int) -> None:
         self._stream, self._num_seen = stream, num_prompt
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return whether the only row is complete."""
         self._stream.feed(input_ids[0, self._num_seen :].tolist())
         self._num_seen = input_ids.shape[1]

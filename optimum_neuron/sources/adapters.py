@@ -16,6 +16,7 @@ import torch
 from ..base.transformers_types import PreTrainedConfig
 from ..base.wording import first_line
 from ..errors import ConfigError, ModelError, WeightsError
+from .base.transformers_types import PreTrainedModel
 from .copying import copy_files
 from .file_types import ADAPTER, LORA, read_typed
 from .gguf import is_gguf
@@ -147,7 +148,7 @@ def _adapted(auto_class: Any, plain: Path, base: Path, folder: Path, *, trust_re
     return adapted
 
 
-def _rows(model: Any, saved: dict[str, Any]) -> int | None:
+def _rows(model: PreTrainedModel, saved: dict[str, Any]) -> int | None:
     """Return how many tokens an adapter has embeddings for, if they are not those of the base model."""
     rows_of: dict[str, int | None] = {}
     rows = None

@@ -35,6 +35,7 @@ from ..weights import (
     require_all_read,
     require_settings,
 )
+from .base.transformers_types import PreTrainedModel
 from .quantization import with_quantization
 
 logger = logging.getLogger(__name__)
@@ -183,7 +184,7 @@ def _settings(file: GgufFile, architecture: str, *, is_read_here: bool) -> dict[
     }
 
 
-def _names(model: Any, architecture: str) -> dict[str, tuple[str, int]] | None:
+def _names(model: PreTrainedModel, architecture: str) -> dict[str, tuple[str, int]] | None:
     """Where the file has each tensor of a model, or None if transformers converts them."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
@@ -194,7 +195,7 @@ def _names(model: Any, architecture: str) -> dict[str, tuple[str, int]] | None:
     return dict(_placed(model, architecture, table))
 
 
-def _converted(model: Any, file: GgufFile) -> set[str]:
+def _converted(model: PreTrainedModel, file: GgufFile) -> set[str]:
     """Return the tensors of a file that transformers converts; it may know experts without their ending."""
     from transformers.modeling_gguf_pytorch_utils import (
         TENSOR_PROCESSORS,
@@ -208,7 +209,7 @@ def _converted(model: Any, file: GgufFile) -> set[str]:
     return {name for name in file.entries if name in names or name.removesuffix(".weight") in names}
 
 
-def _placed(model: Any, architecture: str, table: Any) -> Iterator[tuple[str, tuple[str, int]]]:
+def _placed(model: PreTrainedModel, architecture: str, table: Any) -> Iterator[tuple[str, tuple[str, int]]]:
     config = model.config
     heads = {".attn_q.": config.num_attention_heads, ".attn_k.": facts_of(config).num_key_value_heads}
     for name in model.state_dict():

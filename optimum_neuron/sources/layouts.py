@@ -123,6 +123,6 @@ def _group_size(settings: Mapping[str, Any]) -> int:
     return _GROUP_SIZE if size is None else max(int(size), 0)
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     """A name of a setting, which may be an enum and have capitals."""
     return str(getattr(value, "value", value)).lower()

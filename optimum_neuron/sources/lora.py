@@ -30,7 +30,7 @@ _RANK = _ALPHA = 8
 """Defaults of PEFT's `LoraConfig`."""
 
 
-def _is_off(value: Any) -> bool:
+def _is_off(value: object) -> bool:
     return not value or value == "none"
 
 

@@ -204,7 +204,7 @@ def require_known_task(task: str) -> str:
     raise ModelError(message, hint=f"Pass one of {', '.join(TASKS)}.", task=task, choices=list(TASKS))
 
 
-def _not_supported(subject: str, task: str | None, *, other_heads: Sequence[str] = (), **details: Any) -> ModelError:
+def _not_supported(subject: str, task: str | None, *, other_heads: Sequence[str] = (), **details: object) -> ModelError:
     """Return the error for a task that transformers has and this package does not export."""
     hint = "Compile the model with torch_neuronx.trace, which takes any example inputs."
     hint += f" The checkpoint can be exported with another head for {', '.join(other_heads)}." if other_heads else ""

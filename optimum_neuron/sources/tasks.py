@@ -78,7 +78,7 @@ def _task(
     suffixes: str = "",
     output: str = "",
     pipelines: str | None = None,
-    **others: Any,
+    **others: object,
 ) -> Task:
     pipeline, *more = pipelines.split() if pipelines else (None,)
     fields: dict[str, Any] = {

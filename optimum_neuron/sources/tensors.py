@@ -32,6 +32,7 @@ from ..weights import (
     parse_schemes,
     plain_names,
 )
+from .base.transformers_types import PreTrainedModel
 from .gguf import METHOD, is_gguf, open_gguf
 from .pipelines import load_component
 from .quantization import (
@@ -181,7 +182,7 @@ def tensors_in_memory(
     return StateDict(tensors=state, origin=origin)
 
 
-def _state_dict(model: Any, origin: str) -> StateDict:
+def _state_dict(model: PreTrainedModel, origin: str) -> StateDict:
     # A tied tensor has several names, and the state dict of a model may have been cut to one of them.
     named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     return StateDict(tensors={**{n: t.detach() for n, t in named.items()}, **model.state_dict()}, origin=origin)
@@ -221,7 +222,7 @@ def with_head(
     return fill_missing(source, task=task, dtype=dtype, trust_remote_code=trust_remote_code)
 
 
-def _is_head(model: Any, missing: Collection[str]) -> bool:
+def _is_head(model: PreTrainedModel, missing: Collection[str]) -> bool:
     """Whether missing tensors are of a head or a pooler, which are trained for a task, and not of the model below."""
     base = getattr(model, "base_model", None)
     if base is None:

@@ -88,7 +88,7 @@ def read_config(path: Path) -> MonitorConfig:
     return parse_config(content, str(path))
 
 
-def parse_config(content: Any, name: str) -> MonitorConfig:
+def parse_config(content: object, name: str) -> MonitorConfig:
     """Check the parsed JSON of a file of that name."""
     reader = _Reader(name)
     config = reader.config(content)
@@ -104,7 +104,7 @@ class _Reader:
         self.problems: dict[str, str] = {}
         self._name = name
 
-    def config(self, content: Any) -> MonitorConfig:
+    def config(self, content: object) -> MonitorConfig:
         fields = self._fields(content, "", ("period", "neuron_runtimes", "system_metrics"))
         period_s = self._period(fields, "", DEFAULT_PERIOD_S)
         runtimes = []
@@ -141,7 +141,7 @@ class _Reader:
             return []
         return [(f"{place}[{index}]", item) for index, item in enumerate(items)]
 
-    def _fields(self, item: Any, place: str, known: Collection[str]) -> dict[str, Any]:
+    def _fields(self, item: object, place: str, known: Collection[str]) -> dict[str, Any]:
         if not isinstance(item, dict):
             self._problem(place, f"is {_kind(item)}, not an object with {', '.join(known)}")
             return {}
@@ -183,6 +183,6 @@ def _not_known(name: str, known: Collection[str]) -> str:
     return f"{nearest(name, known) or '.'} Choose from {', '.join(known)}"
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")

@@ -30,7 +30,7 @@ _WITHOUT_EFFECT = {
 
 def analyze(
     func: Callable[..., Any],
-    example_inputs: Any,
+    example_inputs: object,
     compiler_workdir: str | Path | None = None,
     additional_ignored_ops: Collection[str] = frozenset(),
     max_workers: int = 4,

@@ -38,7 +38,7 @@ class BucketModelConfig:
     def __init__(
         self,
         bucket_kernel: Callable[..., Any],
-        *_: Any,
+        *_: object,
         shared_state_buffer: Sequence[torch.Tensor] | None = None,
         shared_state_buffer_preprocessor: Callable[..., Any] | None = None,
         func_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,

@@ -82,7 +82,7 @@ class DataParallel(nn.Module):
             part.dynamic_batch = False
         self.dynamic_batching = False
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: object) -> Any:
         """Run the model on the whole input.
 
         Raises:

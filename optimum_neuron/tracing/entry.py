@@ -170,8 +170,8 @@ class Entry(nn.Module):
 
 
 def make_entry(
-    function: Any,
-    example_inputs: Any,
+    function: object,
+    example_inputs: object,
     aliases: Aliases,
     shared: SharedStates | None = None,
     *,
@@ -196,7 +196,7 @@ def make_entry(
     return type(kind, (Entry,), {})(function, inputs, aliases, shared)
 
 
-def _require_keywords(example_inputs: Any, keywords: Any) -> None:
+def _require_keywords(example_inputs: object, keywords: object) -> None:
     option = "example_kwarg_inputs"
     if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
         kind = type(keywords).__name__

@@ -36,7 +36,7 @@ class Traced(nn.Module):
         super().__init__()
         self.model = model
 
-        def forward(*arguments: Any) -> Any:
+        def forward(*arguments: object) -> Any:
             return rebuild(outputs, model(pick(inputs, arguments)))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -92,7 +92,7 @@ def _recorded(model: torch.jit.ScriptModule, entry: Entry, outputs: Skeleton) ->
     )
 
 
-def neuron_models(module: Any) -> list[Any]:
+def neuron_models(module: object) -> list[Any]:
     """The `NeuronModel`s inside a traced model."""
     models = []
     if isinstance(module, torch.jit.ScriptModule):

@@ -35,7 +35,7 @@ class Flat:
     """Path of each leaf, for example "x.mask" or "output.0"."""
 
 
-def flatten(value: Any, what: str) -> Flat:
+def flatten(value: object, what: str) -> Flat:
     """Take a nested value apart; `what` names its root.
 
     Raises:
@@ -47,7 +47,7 @@ def flatten(value: Any, what: str) -> Flat:
     names: list[str] = []
     others: dict[str, str] = {}
 
-    def visit(item: Any, name: str) -> Skeleton:
+    def visit(item: object, name: str) -> Skeleton:
         if isinstance(item, torch.Tensor):
             tensors.append(item)
             names.append(name)

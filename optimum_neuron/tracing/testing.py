@@ -8,7 +8,6 @@ operands make errors of the size of the largest terms (Neuron docs, PyTorch Neur
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 
@@ -94,8 +93,8 @@ def custom_allclose(
 
 
 def assert_close(
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     *,
     rtol: float | None = None,
     atol: float | None = None,

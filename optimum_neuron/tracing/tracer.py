@@ -26,8 +26,8 @@ _ENTRY = "graph"
 @checks_keywords
 def trace(
     func: Callable[..., Any],
-    example_inputs: Any = None,
-    *_: Any,
+    example_inputs: object = None,
+    *_: object,
     example_kwarg_inputs: Mapping[str, Any] | None = None,
     input_output_aliases: Aliases = {},  # noqa: B006
     compiler_workdir: str | Path | None = None,

@@ -34,7 +34,7 @@ _BACKENDS = ("xla", "amp")
 class NeuronAcceleratorState(AcceleratorState):
     """accelerate's state of a run, with the layout over cores; it is shared with `AcceleratorState`."""
 
-    def __init__(self, *positional: Any, trn_config: TrainingNeuronConfig | None = None, **keywords: Any) -> None:
+    def __init__(self, *positional: object, trn_config: TrainingNeuronConfig | None = None, **keywords: object) -> None:
         super().__init__(*positional, **keywords)
         if trn_config is not None or not hasattr(self, "trn_config"):
             self.trn_config = trn_config or TrainingNeuronConfig()
@@ -67,12 +67,12 @@ class NeuronAccelerator(Accelerator):
 
     def __init__(
         self,
-        *positional: Any,
+        *positional: object,
         trn_config: TrainingNeuronConfig | None = None,
         zero_1: bool = False,
-        mixed_precision: Any = None,
+        mixed_precision: object = None,
         autocast_backend: str | None = None,
-        **keywords: Any,
+        **keywords: object,
     ) -> None:
         layout = trn_config or TrainingNeuronConfig()
         precision = None if mixed_precision is None else str(getattr(mixed_precision, "value", mixed_precision)).lower()
@@ -103,7 +103,7 @@ class NeuronAccelerator(Accelerator):
         """The layout over cores."""
         return self.state.trn_config
 
-    def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
+    def prepare(self, *args: object, device_placement: list[bool] | None = None) -> Any:
         """Prepare models, optimizers, and data as accelerate does; with master weights of bfloat16 parameters."""
         for one in args:
             if isinstance(one, torch.nn.Module):

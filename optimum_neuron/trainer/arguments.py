@@ -27,7 +27,7 @@ from .peer_arguments import PeerArgumentsMixin
 logger = logging.getLogger(__name__)
 
 
-def _field(default: Any, text: str) -> Any:
+def _field(default: object, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 

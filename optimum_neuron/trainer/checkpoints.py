@@ -74,7 +74,7 @@ def tidy(output_dir: str | Path) -> None:
     shutil.rmtree(staging, ignore_errors=True)
 
 
-def save_device_rng(folder: str | Path, device: Any, process: int) -> None:
+def save_device_rng(folder: str | Path, device: object, process: int) -> None:
     """Write the state of the device's random generators next to upstream's states of the host's."""
     import torch
     from safetensors.torch import save_file
@@ -82,7 +82,7 @@ def save_device_rng(folder: str | Path, device: Any, process: int) -> None:
     save_file({"state": torch.neuron.get_rng_state(device)}, _rng_file(folder, process))
 
 
-def load_device_rng(folder: str | Path, device: Any, process: int) -> None:
+def load_device_rng(folder: str | Path, device: object, process: int) -> None:
     """Restore it, where the checkpoint has it."""
     import torch
     from safetensors.torch import load_file

@@ -70,7 +70,7 @@ class BucketCollator:
             batch["attention_mask"] = torch.stack(masks)
         return batch
 
-    def _padded(self, name: str, value: Any, num_tokens: int, length: int) -> torch.Tensor:
+    def _padded(self, name: str, value: object, num_tokens: int, length: int) -> torch.Tensor:
         tensor = torch.as_tensor(value)
         if tensor.ndim == 0 or len(tensor) != num_tokens:
             return tensor

@@ -18,7 +18,7 @@ from ..errors import NumericsError
 from ..upstream.torch import tree_leaves
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: object) -> bool:
     """Return whether all floating-point tensors in a structure are finite."""
     return all(
         bool(torch.isfinite(leaf).all())
@@ -31,7 +31,7 @@ def find_culprit(model: torch.nn.Module, forward: Callable[[], object]) -> str |
     """Describe the first module whose result in a forward pass is not finite; an error ends the search."""
     culprits: list[str] = []
 
-    def look(name: str, module: torch.nn.Module, args: TrainingArguments, keywords: Any, result: Any) -> None:
+    def look(name: str, module: torch.nn.Module, args: TrainingArguments, keywords: object, result: object) -> None:
         if culprits or is_finite(result):
             return
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]

@@ -98,7 +98,7 @@ def require_usable(batch: Mapping[str, Any], limits: Limits, *, where: str) -> N
     raise_together([problem for problem in problems if problem is not None])
 
 
-def _range_problem(name: str, values: Any, count: int | None, kind: str, where: str) -> ModelError | None:
+def _range_problem(name: str, values: object, count: int | None, kind: str, where: str) -> ModelError | None:
     if count is None or not isinstance(values, torch.Tensor) or values.is_floating_point() or values.numel() == 0:
         return None
     least, most = (int(value) for value in values.aminmax())
@@ -135,7 +135,7 @@ def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input:
     raise ConfigError(message, hint=hint, column=main_input, columns=columns, unused=unused)
 
 
-def require_rows(dataset: Any, *, purpose: str) -> None:
+def require_rows(dataset: object, *, purpose: str) -> None:
     """Reject a data set, such as "training", without rows, if its length is known."""
     if isinstance(dataset, Sized) and len(dataset) == 0:
         hint = "Check how it is read and filtered: a path, a split, a length."

@@ -88,7 +88,7 @@ def require_fit(model: torch.nn.Module, arguments: TrainingArguments, *, optimiz
     # A core has only its part of a DTensor.
     parameters = [getattr(parameter, "_local_tensor", parameter) for parameter in model.parameters()]
 
-    def need(**changes: Any) -> TrainingMemory:
+    def need(**changes: object) -> TrainingMemory:
         settings: dict[str, Any] = {
             "optimizer": optimizer.__name__,
             "momentum": momentum,

@@ -74,11 +74,11 @@ class Throughput(TrainerCallback):
         return totals
 
     def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: object
     ) -> None:
         self._start = time.perf_counter()
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: object
     ) -> None:
         self._seconds += time.perf_counter() - self._start

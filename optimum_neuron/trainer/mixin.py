@@ -65,7 +65,9 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
             a layout that the model does not support.
     """
 
-    def __init__(self, *positional: Any, tokenizer: PreTrainedTokenizerBase | None = None, **keywords: Any) -> None:
+    def __init__(
+        self, *positional: object, tokenizer: PreTrainedTokenizerBase | None = None, **keywords: object
+    ) -> None:
         keywords = with_processing_class(keywords, tokenizer)
         arguments = require_neuron_arguments(type(self).__name__, positional, keywords)
         positional, keywords, self._distributed = lay_out(positional, keywords, arguments)
@@ -103,7 +105,10 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
     # Training
 
     def train(
-        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, ignore_keys_for_eval: Any = None
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: object = None,
+        ignore_keys_for_eval: object = None,
     ) -> Any:
         """Train, as upstream does.
 
@@ -132,7 +137,9 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
                 resume_from_checkpoint=checkpoint, trial=trial, ignore_keys_for_eval=ignore_keys_for_eval
             )
 
-    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(
+        self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
         """Run forward and backward of one batch, as upstream, between checks of the batch and of the loss."""
         step = self.state.global_step + 1
         self._require_usable(inputs, where=f"training step {step}", trains=True)
@@ -148,7 +155,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         self._batches.append((inputs, num_items_in_batch))
         return loss
 
-    def prediction_step(self, model: nn.Module, inputs: Any, *positional: Any, **keywords: Any) -> Any:
+    def prediction_step(self, model: nn.Module, inputs: Mapping[str, Any], *positional: Any, **keywords: Any) -> Any:
         """Evaluate one batch, as upstream, after a check of the batch."""
         self._require_usable(inputs, where="evaluation")
         return self._predict_batch(model, inputs, *positional, **keywords)
@@ -186,7 +193,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
             round_gradients(optimizer)
         return None
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+    def _get_grad_norm(self, model: nn.Module, grad_norm: object = None) -> Any:
         if grad_norm is None and self._distributed.pipeline is not None:
             grad_norm = self._distributed.pipeline.clip(float("inf"))
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
@@ -205,7 +212,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
 
     # Checks
 
-    def _require_usable(self, inputs: Any, *, where: str, trains: bool = False) -> None:
+    def _require_usable(self, inputs: Mapping[str, Any], *, where: str, trains: bool = False) -> None:
         if not isinstance(inputs, Mapping):
             return
         if self._limits is None or self._limits[0] is not self.model:
@@ -215,7 +222,9 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
         if trains and not computes_loss:
             require_loss(inputs, self.label_names, where=where)
 
-    def _loss_error(self, model: nn.Module, inputs: Any, num_items_in_batch: Any, step: int) -> Exception:
+    def _loss_error(
+        self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: torch.Tensor | int | None, step: int
+    ) -> Exception:
         plain = self._unwrapped(model)
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
 

@@ -61,7 +61,7 @@ class NeuronModelForCausalLM:
 
     @classmethod
     def from_config(
-        cls, config: PretrainedConfig, trn_config: TrainingNeuronConfig | None = None, **options: Any
+        cls, config: PretrainedConfig, trn_config: TrainingNeuronConfig | None = None, **options: object
     ) -> PreTrainedModel:
         """Build a model with random weights; arguments as `from_pretrained`.
 
@@ -92,7 +92,7 @@ class Qwen3ForCausalLM(NeuronModelForCausalLM):
     _class_name = "Qwen3ForCausalLM"
 
 
-def _require_layout(trn_config: Any) -> None:
+def _require_layout(trn_config: object) -> None:
     if trn_config is not None and not isinstance(trn_config, TrainingNeuronConfig):
         message = f"trn_config is a {type(trn_config).__name__}, not a TrainingNeuronConfig."
         hint = "Pass `training_args.trn_config`, or remove the argument."

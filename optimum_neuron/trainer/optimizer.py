@@ -40,14 +40,14 @@ def require_one_process(model: torch.nn.Module, world_size: int) -> None:
 def round_gradients(optimizer: torch.optim.Optimizer) -> None:
     """Give float32 gradients to an optimizer in the dtype of their parameters, if there are no master weights."""
 
-    def round_all(*_: Any) -> None:
+    def round_all(*_: object) -> None:
         for parameter in _narrow_of(optimizer):
             gradient, parameter.grad = parameter.grad, None
             if gradient is not None:
                 parameter.grad_dtype = parameter.dtype
                 parameter.grad = gradient.to(parameter.dtype)
 
-    def widen_again(*_: Any) -> None:
+    def widen_again(*_: object) -> None:
         for parameter in _narrow_of(optimizer):
             parameter.grad = None
             parameter.grad_dtype = torch.float32

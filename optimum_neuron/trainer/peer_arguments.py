@@ -103,6 +103,6 @@ class PeerArgumentsMixin(ChecksKeywords):
             os.environ["TENSORBOARD_LOGGING_DIR"] = str(self.logging_dir)
 
 
-def _both(name: str, value: Any, field: str, field_value: Any) -> ConfigError:
+def _both(name: str, value: object, field: str, field_value: object) -> ConfigError:
     message = f"{name}={value!r} sets {field}, but {field} is {field_value!r} already."
     return ConfigError(message, hint="Pass one of them.", **{name: value, field: field_value})

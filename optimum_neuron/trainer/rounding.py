@@ -6,7 +6,7 @@ It does not depend on how numbers are rounded: that is `device/numerics.py`.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import TrainerCallback
@@ -33,7 +33,7 @@ class StochasticRounding(TrainerCallback):
         self._stack.close()
 
     def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: object
     ) -> None:
         from ..device import numerics
 
@@ -44,7 +44,7 @@ class StochasticRounding(TrainerCallback):
         self._stack.enter_context(numerics.use("emulated", auto_cast_type=operand, stochastic_rounding=True, seed=seed))
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **keywords: object
     ) -> None:
         self.close()
 

@@ -43,7 +43,7 @@ class WholeCheckpoints(_Base):
 
     # Save
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: object) -> None:
         """Let upstream write into the staging folder; then move it, push it, and delete old ones."""
         saves = self.args.should_save
         run_dir = Path(self._get_output_dir(trial))
@@ -75,7 +75,7 @@ class WholeCheckpoints(_Base):
                 use_mtime=True,
             )
 
-    def _get_output_dir(self, trial: Any) -> str:
+    def _get_output_dir(self, trial: object) -> str:
         folder = super()._get_output_dir(trial)
         return os.path.join(folder, checkpoints.STAGING) if self._is_staging else folder
 
@@ -83,11 +83,11 @@ class WholeCheckpoints(_Base):
         if not self._is_staging:
             super()._push_from_checkpoint(checkpoint_folder)
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+    def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
         self._save_whole(output_dir, state_dict)
         _name_adapter(Path(output_dir or self.args.output_dir))
 
-    def _save_whole(self, output_dir: str | None, state_dict: Any) -> None:
+    def _save_whole(self, output_dir: str | None, state_dict: object) -> None:
         if self._distributed.whole is None:
             super()._save(output_dir, state_dict)
             return

@@ -7,7 +7,7 @@ Seq2SeqNeuronTrainer(model, arguments, train_dataset=data, eval_dataset=data).ev
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
@@ -60,7 +60,11 @@ class Seq2SeqNeuronTrainer(NeuronTrainer, Seq2SeqTrainer):
     """
 
     def __init__(
-        self, model: nn.Module | None = None, args: TrainingArguments | None = None, *positional: Any, **keywords: Any
+        self,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        *positional: object,
+        **keywords: object,
     ) -> None:
         if args is None:
             args = Seq2SeqNeuronTrainingArguments(output_dir="tmp_trainer")

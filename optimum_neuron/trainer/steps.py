@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,7 +69,9 @@ class DistributedSteps(_Base):
         known = (*known, DistributedSteps, Trainer)
         return [kind for kind in type(self).__mro__ if "compute_loss" in vars(kind) and kind not in known]
 
-    def _loss_of_logits(self, logits: torch.Tensor, shift_labels: torch.Tensor, num_items: Any) -> torch.Tensor:
+    def _loss_of_logits(
+        self, logits: torch.Tensor, shift_labels: torch.Tensor, num_items: torch.Tensor | int | None
+    ) -> torch.Tensor:
         vocab_size = self.model.config.get_text_config().vocab_size
         loss = self.model.loss_function(
             logits=logits, labels=None, shift_labels=shift_labels, vocab_size=vocab_size, num_items_in_batch=num_items
@@ -79,27 +81,29 @@ class DistributedSteps(_Base):
         context = self._distributed.context
         return loss if context is None else context.sum(loss)
 
-    def compute_loss(self, model: nn.Module, inputs: Any, *positional: Any, **keywords: Any) -> Any:
+    def compute_loss(self, model: nn.Module, inputs: Mapping[str, Any], *positional: object, **keywords: object) -> Any:
         """Return upstream's loss; of parts of sequences, their sum."""
         loss, context = super().compute_loss(model, inputs, *positional, **keywords), self._distributed.context
         if context is None or not context.is_running:
             return loss
         return (context.sum(loss[0]), *loss[1:]) if isinstance(loss, tuple) else context.sum(loss)
 
-    def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Any) -> Any:
+    def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Mapping[str, Any]) -> Any:
         context = self._distributed.context
         if context is None:
             return super()._prepare_context_parallel_inputs(model, inputs)
         return context.running, context.split(inputs)
 
     @contextlib.contextmanager
-    def _parts(self, model: nn.Module, inputs: Any) -> Iterator[Any]:
+    def _parts(self, model: nn.Module, inputs: Mapping[str, Any]) -> Iterator[Any]:
         """Give this core's part of a batch, for its forward and backward pass."""
         running, parts = self._prepare_context_parallel_inputs(model, self._prepare_inputs(inputs))
         with running(), self.compute_loss_context_manager():
             yield parts
 
-    def _train_batch(self, model: nn.Module, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+    def _train_batch(
+        self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor:
         """Run forward and backward of one batch; through the stages if there is a pipeline."""
         if self._distributed.pipeline is None:
             return super().training_step(model, inputs, num_items_in_batch)
@@ -108,7 +112,7 @@ class DistributedSteps(_Base):
             return self._distributed.pipeline.train(parts, num_items_in_batch)
 
     def _predict_batch(
-        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, *positional: Any, **keywords: Any
+        self, model: nn.Module, inputs: Mapping[str, Any], prediction_loss_only: bool, *positional: Any, **keywords: Any
     ) -> Any:
         """Evaluate one batch; through the stages if there is a pipeline."""
         pipeline, context = self._distributed.pipeline, self._distributed.context
@@ -132,7 +136,14 @@ class DistributedSteps(_Base):
             logits = context.join(logits, num_tokens=inputs["input_ids"].shape[1])
         return loss, logits, labels
 
-    def _once_more(self, model: nn.Module, inputs: Any, num_items_in_batch: Any, *, backward: bool = False) -> None:
+    def _once_more(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        num_items_in_batch: torch.Tensor | int | None,
+        *,
+        backward: bool = False,
+    ) -> None:
         """Run a batch again, to search for a number that is not finite."""
         with self._parts(model, inputs) as parts:
             if self._distributed.pipeline is not None:
@@ -144,7 +155,7 @@ class DistributedSteps(_Base):
             if backward:
                 loss.backward()
 
-    def _first_of_processes(self, result: Any) -> Any:
+    def _first_of_processes(self, result: object) -> Any:
         """Return the first result that is not empty, of the stages and of the cores of a sequence."""
         exchanges = (self._distributed.pipeline, self._distributed.context)
         for group in (exchange.group for exchange in exchanges if exchange is not None):
@@ -171,7 +182,7 @@ class DistributedSteps(_Base):
                 self._gather_once, use_gather_object=self.args.eval_use_gather_object
             )
 
-    def _gather_once(self, data: Any, use_gather_object: bool = False) -> Any:
+    def _gather_once(self, data: object, use_gather_object: bool = False) -> Any:
         num_same, context = self.get_tp_size(), self._distributed.context
         if context is not None and context.is_running:
             # Results that a loss has of its batch (TRL's metrics) are of each part.

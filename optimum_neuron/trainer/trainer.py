@@ -57,9 +57,9 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         self,
         model: nn.Module | None = None,
         args: TrainingArguments | None = None,
-        *positional: Any,
-        peft_config: Any = None,
-        **keywords: Any,
+        *positional: object,
+        peft_config: object = None,
+        **keywords: object,
     ) -> None:
         if args is None:
             args = NeuronTrainingArguments(output_dir="tmp_trainer")
@@ -76,7 +76,7 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         if args.torch_compile and not has_collator and isinstance(self.data_collator, DataCollatorWithPadding):
             self.data_collator.pad_to_multiple_of = PADDING_MULTIPLE
 
-    def _get_dataloader(self, dataset: Any, description: str, *positional: Any, **keywords: Any) -> Any:
+    def _get_dataloader(self, dataset: object, description: str, *positional: object, **keywords: object) -> Any:
         require_rows(dataset, purpose=description.lower())
         columns = getattr(dataset, "column_names", None)
         if columns is None and isinstance(dataset, (list, tuple)) and dataset and isinstance(dataset[0], Mapping):
@@ -89,7 +89,7 @@ class NeuronTrainer(NeuronTrainerMixin, Trainer):
         return super()._get_dataloader(dataset, description, *positional, **keywords)
 
 
-def _with_adapter(model: nn.Module, keywords: dict[str, Any], config: Any) -> tuple[Any, dict[str, Any]]:
+def _with_adapter(model: nn.Module, keywords: dict[str, Any], config: object) -> tuple[Any, dict[str, Any]]:
     try:
         from peft import get_peft_model
     except ImportError as problem:
@@ -105,7 +105,7 @@ def _with_adapter(model: nn.Module, keywords: dict[str, Any], config: Any) -> tu
     def adapted() -> Any:
         return get_peft_model(init(), config)
 
-    def adapted_for(trial: Any) -> Any:
+    def adapted_for(trial: object) -> Any:
         return get_peft_model(init(trial), config)
 
     return None, {**keywords, "model_init": adapted_for if number_of_arguments(init) else adapted}

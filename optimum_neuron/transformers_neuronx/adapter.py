@@ -39,12 +39,12 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
         self.model.reset()
 
     @torch.no_grad()
-    def generate(self, *args: Any, **options: Any) -> Any:
+    def generate(self, *args: object, **options: object) -> Any:
         """Generate as `NeuronModelForCausalLM.generate` does, with the generation configuration of this object."""
         self.reset_generation()
         options.setdefault("generation_config", self.generation_config)
         return self._compiled.generate(*args, **options)
 
-    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
+    def forward(self, input_ids: torch.Tensor, **options: object) -> Any:
         """Run the compiled decoder; arguments and result are those of `NeuronModelForCausalLM`."""
         return self._compiled(input_ids, **options)

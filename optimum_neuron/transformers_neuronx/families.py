@@ -26,7 +26,7 @@ class _TopK(NeuronModelBase):
         sequence_length: int,
         start_ids: torch.Tensor | None = None,
         top_k: int = 50,
-        streamer: Any = None,
+        streamer: object = None,
         output_scores: bool = False,
     ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
         """Return prompts with their answers, int64 [batch, at most `sequence_length`].
@@ -59,8 +59,8 @@ class _TopP(NeuronModelBase):
         top_p: float = 1.0,
         eos_token_override: int | Sequence[int] | None = None,
         temperature: float = 1.0,
-        streamer: Any = None,
-        stopping_criteria_list: Any = None,
+        streamer: object = None,
+        stopping_criteria_list: object = None,
         no_repeat_ngram_size: int | None = None,
     ) -> torch.Tensor:
         """Return prompts with their answers, int64 [batch, at most `sequence_length`].
@@ -201,7 +201,9 @@ class NeuronAutoModelForCausalLM:
     """Chooses the class of a checkpoint's architecture."""
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_path: str | Path, *model_args: Any, **options: Any) -> NeuronModelBase:
+    def from_pretrained(
+        cls, pretrained_model_path: str | Path, *model_args: object, **options: object
+    ) -> NeuronModelBase:
         """Return a model of the class for the checkpoint, as that class's `from_pretrained` does.
 
         Raises:

@@ -42,7 +42,7 @@ class NeuronModelBase:
     defaults: ClassVar[dict[str, Any]] = {"amp": "f32"}
     """Keywords of `from_pretrained` with another default than `_DEFAULTS`."""
 
-    def __init__(self, config: PretrainedConfig, *, checkpoint: str | Path | None = None, **options: Any) -> None:
+    def __init__(self, config: PretrainedConfig, *, checkpoint: str | Path | None = None, **options: object) -> None:
         known = [*_DEFAULTS, *_UNROLLED]
         check_known(options, known, what=type(self).__name__, listed="docs/transformers_neuronx.md")
         values = {**_DEFAULTS, **self.defaults, **options}
@@ -73,7 +73,7 @@ class NeuronModelBase:
         self._generation = self.neuron_config.on_device_generation
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_path: str | Path, *model_args: Any, **options: Any) -> Self:
+    def from_pretrained(cls, pretrained_model_path: str | Path, *model_args: object, **options: object) -> Self:
         """Read the configuration of a checkpoint; weights are read by `to_neuron`.
 
         Args:
@@ -292,8 +292,8 @@ class NeuronModelBase:
         start_ids: torch.Tensor | None = None,
         sampling: Sampling,
         eos_token_override: int | Sequence[int] | None = None,
-        streamer: Any = None,
-        stopping_criteria: Any = None,
+        streamer: object = None,
+        stopping_criteria: object = None,
         scores: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Return prompts with their answers; `sequence_length` counts both."""

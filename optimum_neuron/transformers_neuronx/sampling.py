@@ -69,11 +69,11 @@ class Sampling:
         return probabilities_RK / probabilities_RK.sum(-1, keepdim=True), tokens_RK
 
 
-def _each(value: Any) -> Sequence[Any]:
+def _each(value: object) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def _column(value: Any, num_rows: int) -> torch.Tensor:
+def _column(value: object, num_rows: int) -> torch.Tensor:
     """A setting as [R, 1], or [1, 1] if all rows share it."""
     values = _each(value)
     if len(values) not in (1, num_rows):
@@ -82,7 +82,7 @@ def _column(value: Any, num_rows: int) -> torch.Tensor:
     return torch.tensor(values)[:, None]
 
 
-def _refused(name: str, value: Any, expected: str) -> ConfigError:
+def _refused(name: str, value: object, expected: str) -> ConfigError:
     return ConfigError(f"{name}={value!r} is not {expected}.", hint=f"Pass {expected}.", option=name, value=value)
 
 

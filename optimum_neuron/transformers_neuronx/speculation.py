@@ -179,7 +179,7 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
         start_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         sequence_length: int | None = None,
-        streamer: Any = None,
+        streamer: object = None,
     ) -> torch.Tensor:
         """Return the prompt with its answer [1, at most `sequence_length`].
 

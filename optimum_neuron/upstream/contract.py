@@ -115,7 +115,7 @@ class Patch(Touch):
         self.set(make(original))
         return original
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         """Set the attribute."""
         owner, _, attribute = self.target.rpartition(".")
         setattr(pkgutil.resolve_name(owner), attribute, value)
@@ -132,7 +132,7 @@ class ClassName(Touch):
         """The name without its module."""
         return self.target.rpartition(".")[2]
 
-    def matches(self, value: Any) -> bool:
+    def matches(self, value: object) -> bool:
         """Return whether the class of `value` has this name.
 
         >>> ClassName(target="fractions.Fraction", why="an example").matches(2)
@@ -142,7 +142,7 @@ class ClassName(Touch):
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+def replaced(owner: object, attributes: Mapping[str, Any]) -> Iterator[None]:
     """Replace attributes of a module or class for a while; those that it lacks are removed again.
 
     >>> import fractions

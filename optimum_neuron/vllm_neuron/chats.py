@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError, ModelError, invalid_choice
+from .base.transformers_types import PreTrainedTokenizerBase
 from .inputs import TokensPrompt
 
 _FORMATS = ("auto", "string", "openai")
 
 
 def render(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, Any]],
     *,
     content_format: str,

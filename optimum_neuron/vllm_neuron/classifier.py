@@ -10,6 +10,7 @@ from ..base.core import Choice
 from ..base.model_facts import facts_of
 from ..modeling import NeuronModelForTextReranking
 from ..serving import Features, ServedModel, TextModel
+from .base.transformers_types import PreTrainedConfig
 
 _LENGTHS, _LONGEST = (32, 128), 512
 
@@ -17,7 +18,7 @@ _LENGTHS, _LONGEST = (32, 128), 512
 class Classifier(TextModel):
     """Probabilities of classes: softmax, or sigmoid for each class if a text may have several."""
 
-    def __init__(self, served: ServedModel, config: Any, *, is_exported: bool) -> None:
+    def __init__(self, served: ServedModel, config: PreTrainedConfig, *, is_exported: bool) -> None:
         longest = min(_LONGEST, (facts_of(config).max_position_embeddings or _LONGEST))
         defaults = {"batch_size": (1, 8), "sequence_length": [*(one for one in _LENGTHS if one < longest), longest]}
         options = served.spec.options if is_exported else {**defaults, **served.spec.options}

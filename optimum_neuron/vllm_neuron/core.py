@@ -82,10 +82,10 @@ class Core:
 
     def jobs(
         self,
-        prompts: Any,
+        prompts: object,
         params: SamplingParams | Sequence[SamplingParams] | None,
         *,
-        prompt_token_ids: Any = None,
+        prompt_token_ids: object = None,
         lora_request: LoRARequest | list[LoRARequest | None] | None = None,
         priority: list[int] | None = None,
         request_id: str | None = None,
@@ -138,7 +138,7 @@ class Core:
         return last
 
 
-def _each(name: str, value: Any, number: int) -> list[Any]:
+def _each(name: str, value: object, number: int) -> list[Any]:
     """A value for each prompt."""
     if not isinstance(value, (list, tuple)):
         return [value] * number

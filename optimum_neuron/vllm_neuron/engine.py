@@ -39,7 +39,7 @@ class LLMEngine:
         self._running: dict[str, concurrent.futures.Future[Any]] = {}
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs, *args: Any, **options: Any) -> Self:
+    def from_engine_args(cls, engine_args: EngineArgs, *args: object, **options: object) -> Self:
         """Compile or load the model, and return its engine; further arguments of vLLM's have no effect."""
         return cls(engine_args)
 
@@ -149,7 +149,7 @@ class AsyncLLMEngine:
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     @classmethod
-    def from_engine_args(cls, engine_args: AsyncEngineArgs | EngineArgs, *args: Any, **options: Any) -> Self:
+    def from_engine_args(cls, engine_args: AsyncEngineArgs | EngineArgs, *args: object, **options: object) -> Self:
         """Compile or load the model, and return its engine; further arguments of vLLM's have no effect."""
         return cls(engine_args)
 

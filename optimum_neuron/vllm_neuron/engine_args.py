@@ -213,7 +213,7 @@ class _CommandLine:
         return cls(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
 
-def _form(name: str, default: Any) -> dict[str, Any]:
+def _form(name: str, default: object) -> dict[str, Any]:
     """How argparse reads an argument."""
     if isinstance(default, bool) or name in _SWITCHES:
         return {"action": argparse.BooleanOptionalAction}
@@ -288,7 +288,7 @@ class EngineArgs(_Fields, _CommandLine):
         if unused := [name for name in _WITHOUT_EFFECT if name in given]:
             logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
 
-    def create_engine_config(self, usage_context: Any = None) -> Any:
+    def create_engine_config(self, usage_context: object = None) -> Any:
         """Return the sizes of the engine that these arguments ask for, as far as they are known before a compile."""
         import types
 

@@ -86,7 +86,7 @@ def read_prompts(prompts: Any, prompt_token_ids: Any = None) -> list[Input]:
     return [_read(prompt) for prompt in prompts]
 
 
-def _are_tokens(prompt: Any) -> bool:
+def _are_tokens(prompt: object) -> bool:
     return isinstance(prompt, Sequence) and len(prompt) > 0 and all(isinstance(token, int) for token in prompt)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import nearest
 
@@ -32,7 +32,7 @@ def checked(owner: Class) -> Class:
     names = [field.name for field in dataclasses.fields(owner) if field.init]
 
     @functools.wraps(plain)
-    def __init__(self: Any, *args: Any, **options: Any) -> None:
+    def __init__(self: object, *args: object, **options: object) -> None:
         check_keywords(options, names, what=f"{owner.__name__}()")
         plain(self, *args, **options)
 

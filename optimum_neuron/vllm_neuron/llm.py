@@ -49,7 +49,7 @@ class LLM:
         ```
     """
 
-    def __init__(self, model: str, **options: Any) -> None:
+    def __init__(self, model: str, **options: object) -> None:
         check_keywords(options, DEFAULTS, what="LLM()")
         self.llm_engine = LLMEngine.from_engine_args(EngineArgs(model=model, **options))
         self._core = self.llm_engine.core
@@ -58,9 +58,9 @@ class LLM:
 
     def generate(
         self,
-        prompts: Any = None,
+        prompts: object = None,
         sampling_params: Params = None,
-        prompt_token_ids: Any = None,
+        prompt_token_ids: object = None,
         use_tqdm: Progress = True,
         lora_request: LoRARequest | list[LoRARequest | None] | None = None,
         priority: list[int] | None = None,
@@ -147,7 +147,7 @@ class LLM:
 
     def beam_search(
         self,
-        prompts: Any,
+        prompts: object,
         params: BeamSearchParams,
         lora_request: LoRARequest | list[LoRARequest | None] | None = None,
         use_tqdm: bool = False,
@@ -174,7 +174,7 @@ class LLM:
         """
         return embedded(self._core, prompts, **options)
 
-    def encode(self, prompts: Any, pooling_params: Any = None, **options: Any) -> list[PoolingRequestOutput]:
+    def encode(self, prompts: object, pooling_params: object = None, **options: object) -> list[PoolingRequestOutput]:
         """Return what the model computes for each prompt, as a tensor.
 
         Args:
@@ -244,10 +244,10 @@ class LLM:
         """Refuse: memory is freed with the object."""
         raise self._no_counterpart("sleep", "Delete the LLM, which frees its memory.")
 
-    def collective_rpc(self, method: Any, *args: Any, **options: Any) -> None:
+    def collective_rpc(self, method: object, *args: object, **options: object) -> None:
         """Refuse: there are no workers."""
         raise self._no_counterpart("collective_rpc", "One process drives all cores: call its objects.")
 
-    def apply_model(self, func: Any) -> None:
+    def apply_model(self, func: object) -> None:
         """Refuse: there are no workers."""
         raise self._no_counterpart("apply_model", "Read the checkpoint with transformers.")

@@ -109,7 +109,7 @@ def neuron_options(args: EngineArgs) -> NeuronOptions:
     return found
 
 
-def _mapping(name: str, value: Any) -> Mapping[str, Any]:
+def _mapping(name: str, value: object) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a {type(value).__name__}.", hint="Pass a mapping.", option=name, value=str(value))
     return value or {}
@@ -167,7 +167,7 @@ def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
     return found
 
 
-def _tuple(value: Any) -> Any:
+def _tuple(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -225,5 +225,5 @@ def _require_last(name: str, sizes: Sequence[int], limit_name: str, limit: int |
         raise _not_one_of(name, sizes[-1], f"{limit_name}={limit} for its largest")
 
 
-def _not_one_of(name: str, value: Any, expected: str) -> ConfigError:
+def _not_one_of(name: str, value: object, expected: str) -> ConfigError:
     return ConfigError(f"{name} has {value!r}, but must have {expected}.", option=name, value=value)

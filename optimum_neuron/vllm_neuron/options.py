@@ -16,6 +16,7 @@ from ..modeling import require_heads
 from ..options.peer_attributes import joined
 from ..serving import ModelSpec
 from ..sources import load_source, quantization, quantization_of
+from .base.transformers_types import PreTrainedConfig
 from .engine_args import EngineArgs
 from .neuron_options import NeuronOptions, neuron_options
 
@@ -98,7 +99,7 @@ def _check_words(args: EngineArgs) -> None:
             raise ConfigError(f"{name} must be a whole number, at least 1, not {value!r}.", option=name, value=value)
 
 
-def _common(args: EngineArgs, config: Any, found: NeuronOptions) -> dict[str, Any]:
+def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) -> dict[str, Any]:
     """Options of decoders and of models without answers: dtype, cores, quantization."""
     dtype = str(args.dtype).removeprefix("torch.")
     if dtype not in _DTYPES:
@@ -120,7 +121,7 @@ def _common(args: EngineArgs, config: Any, found: NeuronOptions) -> dict[str, An
     return options
 
 
-def _scheme(args: EngineArgs, config: Any, found: NeuronOptions) -> str | None:
+def _scheme(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) -> str | None:
     """The scheme of `quantization`, which the checkpoint must have, or which quantizes it."""
     name = args.quantization
     if name is None:

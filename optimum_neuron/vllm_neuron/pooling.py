@@ -70,7 +70,7 @@ def _request_id() -> str:
     return str(next(_NUMBERS))
 
 
-def _vectors(core: Core, prompts: Any, params: PoolingParams) -> list[tuple[list[int], torch.Tensor]]:
+def _vectors(core: Core, prompts: object, params: PoolingParams) -> list[tuple[list[int], torch.Tensor]]:
     """Tokens and vector of each prompt."""
     model = core.backend
     if not isinstance(model, Embedder):
@@ -103,7 +103,7 @@ def _text_or_ids(prompt: Input) -> str | list[int]:
 
 
 def embedded(
-    core: Core, prompts: Any, *, pooling_params: Any = None, truncate_prompt_tokens: int | None = None
+    core: Core, prompts: object, *, pooling_params: object = None, truncate_prompt_tokens: int | None = None
 ) -> list[EmbeddingRequestOutput]:
     """Return the vector of each prompt."""
     rows = _vectors(core, prompts, _params(pooling_params, truncate_prompt_tokens))
@@ -127,7 +127,7 @@ def pooled(core: Core, prompts: Any, **options: Any) -> list[PoolingRequestOutpu
     return [PoolingRequestOutput(_request_id(), PoolingOutput(vector), ids) for ids, vector in rows]
 
 
-def _probabilities(core: Core, prompts: Any, params: PoolingParams) -> list[tuple[list[int], torch.Tensor]]:
+def _probabilities(core: Core, prompts: object, params: PoolingParams) -> list[tuple[list[int], torch.Tensor]]:
     """Tokens of each prompt, and the probability of each class."""
     model = core.backend
     if not isinstance(model, (Classifier, Scorer)):
@@ -150,7 +150,7 @@ def _probabilities(core: Core, prompts: Any, params: PoolingParams) -> list[tupl
 
 
 def classified(
-    core: Core, prompts: Any, *, pooling_params: Any = None, truncate_prompt_tokens: int | None = None
+    core: Core, prompts: object, *, pooling_params: object = None, truncate_prompt_tokens: int | None = None
 ) -> list[ClassificationRequestOutput]:
     """Return the probabilities of each prompt's classes."""
     rows = _probabilities(core, prompts, _params(pooling_params, truncate_prompt_tokens))
@@ -158,7 +158,7 @@ def classified(
 
 
 def scored(
-    core: Core, left: Any, right: Any, *, truncate_prompt_tokens: int | None = None, pooling_params: Any = None
+    core: Core, left: object, right: object, *, truncate_prompt_tokens: int | None = None, pooling_params: object = None
 ) -> list[ScoringRequestOutput]:
     """Return how well pairs of texts fit each other."""
     lefts, rights = _texts(left), _texts(right)
@@ -188,7 +188,7 @@ def scored(
     ]
 
 
-def _texts(data: Any) -> list[str]:
+def _texts(data: object) -> list[str]:
     rows = [one.text for one in read_prompts(data)]
     if any(text is None for text in rows):
         raise ConfigError("Scores need texts, not tokens.", hint="Pass texts.", option="data_1")

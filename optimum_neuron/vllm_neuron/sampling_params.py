@@ -273,9 +273,9 @@ def _verify_lengths(params: SamplingParams) -> None:
         raise _wrong("stop", params.stop, "empty with detokenize=False, because texts are compared")
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _wrong(name: str, value: Any, expected: str) -> ConfigError:
+def _wrong(name: str, value: object, expected: str) -> ConfigError:
     return ConfigError(f"{name} must be {expected}, not {value!r}.", option=name, value=value)

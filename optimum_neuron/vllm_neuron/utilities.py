@@ -46,7 +46,7 @@ def init_logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def get_tokenizer(tokenizer_name: str, *args: Any, tokenizer_mode: str = "auto", **options: Any) -> AnyTokenizer:
+def get_tokenizer(tokenizer_name: str, *args: object, tokenizer_mode: str = "auto", **options: object) -> AnyTokenizer:
     """Return the tokenizer of a folder or of a model on the Hub.
 
     Args:

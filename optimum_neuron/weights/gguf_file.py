@@ -168,6 +168,6 @@ class _Header:
         self._place += length
         return self._buffer[self._place - length : self._place]
 
-    def _broken(self, problem: str, **details: Any) -> WeightsError:
+    def _broken(self, problem: str, **details: object) -> WeightsError:
         message = f"{self._name} is not a complete GGUF file: {problem}."
         return WeightsError(message, hint="Download the file again.", path=self._name, problem=problem, **details)

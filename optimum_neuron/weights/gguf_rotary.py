@@ -37,7 +37,7 @@ _READ = ("type", "factor", "attn_factor", "original_context_length", "yarn_beta_
 _PLACES = ("dimension_count", "freq_base", "freq_base_swa", "scale_linear")
 
 
-def unsupported_setting(file: GgufFile, name: str, value: Any) -> ModelError:
+def unsupported_setting(file: GgufFile, name: str, value: object) -> ModelError:
     """Return the error for a setting that would be ignored."""
     architecture = str(file.settings.get("general.architecture"))
     key = f"{architecture}.{name}"

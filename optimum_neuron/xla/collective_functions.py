@@ -5,8 +5,6 @@ total = all_reduce("sum", activations)  # its gradient is all-reduced too
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from . import collectives
@@ -16,14 +14,18 @@ from .ordinals import global_ordinal, world_size
 
 class _AllReduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, reduce_type: str, scale: float, groups: Groups) -> torch.Tensor:
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, value: torch.Tensor, reduce_type: str, scale: float, groups: Groups
+    ) -> torch.Tensor:
         ctx.reduce_type, ctx.scale, ctx.groups = reduce_type, scale, groups
         result = collectives.all_reduce(reduce_type, value, scale, groups)
         ctx.save_for_backward(value, result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, None, None, None]:
         value, result = ctx.saved_tensors
         total = collectives.all_reduce("sum", gradient, ctx.scale, ctx.groups)
         if ctx.reduce_type in ("min", "max"):
@@ -51,12 +53,12 @@ def all_reduce(reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups
 
 class _AllGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, dim: int) -> torch.Tensor:
+    def forward(ctx: torch.autograd.function.FunctionCtx, value: torch.Tensor, dim: int) -> torch.Tensor:
         ctx.dim, ctx.size = dim, value.shape[dim]
         return collectives.all_gather(value, dim)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         total = collectives.all_reduce("sum", gradient)
         return total.narrow(ctx.dim, global_ordinal() * ctx.size, ctx.size), None
 

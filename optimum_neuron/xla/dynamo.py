@@ -22,7 +22,7 @@ def extract_compiled_graph(model: fx.GraphModule, args: Sequence[Any]) -> Callab
     """
     region = graphs.Region("dynamo")
 
-    def run(*args: Any) -> Any:
+    def run(*args: object) -> Any:
         with region:
             return model(*args)
 

@@ -208,11 +208,11 @@ def _receive(output: torch.Tensor, channel_id: int) -> torch.Tensor:
     return received
 
 
-def _like(x: torch.Tensor, *_: Any) -> torch.Tensor:
+def _like(x: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

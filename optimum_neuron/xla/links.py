@@ -44,7 +44,7 @@ class Link:
         store: where they find each other.
     """
 
-    def __init__(self, members: tuple[int, ...], store: Any) -> None:
+    def __init__(self, members: tuple[int, ...], store: object) -> None:
         self.members = members
         self.index = members.index(global_ordinal())
         self._store = dist.PrefixStore("-".join(map(str, members)), store)

@@ -33,8 +33,8 @@ def assume_pure(fn: Callable[..., Any], *, add_rng_seed_argument: bool = False) 
 
 def scan(
     fn: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any,
+    init: object,
+    xs: object,
     partition_fn: Callable[..., Any] | None = None,
     is_fn_pure: bool = False,
 ) -> tuple[Any, Any]:
@@ -62,7 +62,7 @@ def scan(
 
 def scan_layers(
     layers: Iterable[torch.nn.Module],
-    input_data: Any,
+    input_data: object,
     partition_fn: Callable[..., Any] | None = None,
     is_layer_pure: bool = False,
 ) -> Any:

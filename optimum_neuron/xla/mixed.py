@@ -48,11 +48,11 @@ class GradScaler(torch.amp.GradScaler):
         **options: as of `torch.amp.GradScaler`.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__("xla", **options)
 
 
-def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+def checkpoint(function: Callable[..., Any], *args: object, use_reentrant: bool = True, **kwargs: object) -> Any:
     """Call a function without keeping its activations, and again in the backward pass.
 
     Args:

@@ -43,7 +43,7 @@ class ToXlaTensorArena:
         self._convert, self._select = convert_fn, select_fn
         self._wrapped: dict[int, list[torch.Tensor]] = {}
 
-    def transform(self, inputs: Any) -> Any:
+    def transform(self, inputs: object) -> Any:
         """Return the data with replacements."""
         selected: dict[int, Any] = {}
         self._walk(inputs, {}, lambda value: selected.setdefault(id(value), value))
@@ -54,7 +54,7 @@ class ToXlaTensorArena:
         finally:
             self._wrapped.clear()
 
-    def _walk(self, value: Any, seen: dict[int, Any], leaf: Callable[[Any], Any]) -> Any:
+    def _walk(self, value: object, seen: dict[int, Any], leaf: Callable[[Any], Any]) -> Any:
         """A copy of the data with the results of a function in place of selected values; shared data stays shared."""
         if id(value) in seen:
             return seen[id(value)]
@@ -86,7 +86,7 @@ def is_xla_tensor(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "xla"
 
 
-def to_cpu(data: Any, convert: bool = True) -> Any:
+def to_cpu(data: object, convert: bool = True) -> Any:
     """Return nested data with its tensors of "xla" on the CPU: `xm._maybe_convert_to_cpu`.
 
     Args:
@@ -97,7 +97,7 @@ def to_cpu(data: Any, convert: bool = True) -> Any:
     return ToXlaTensorArena(move, lambda value: type(value) is torch.Tensor and is_xla_tensor(value)).transform(data)
 
 
-def send_cpu_data_to_device(datas: Any, device: str | torch.device, input_sharding: object = None) -> Any:
+def send_cpu_data_to_device(datas: object, device: str | torch.device, input_sharding: object = None) -> Any:
     """Return nested data with its CPU tensors on a device.
 
     Args:
@@ -117,7 +117,7 @@ def send_cpu_data_to_device(datas: Any, device: str | torch.device, input_shardi
     ).transform(datas)
 
 
-def check_view_sharing(obj: Any) -> None:
+def check_view_sharing(obj: object) -> None:
     """Check that no two tensors of nested data share memory.
 
     Raises:
@@ -136,7 +136,7 @@ def check_view_sharing(obj: Any) -> None:
     ToXlaTensorArena(check, lambda value: type(value) is torch.Tensor).transform(obj)
 
 
-def for_each_instance(value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]) -> None:
+def for_each_instance(value: object, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]) -> None:
     """Call a function with each selected value of nested data.
 
     Args:
@@ -153,7 +153,7 @@ def for_each_instance(value: Any, select_fn: Callable[[Any], bool], fn: Callable
     ToXlaTensorArena(call, select_fn).transform(value)
 
 
-def for_each_instance_rewrite(value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]) -> Any:
+def for_each_instance_rewrite(value: object, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]) -> Any:
     """Return nested data with a function's results in place of selected values.
 
     Args:

@@ -58,7 +58,7 @@ def register() -> None:
     GROUP_MESH.set(property(_mesh_of, _set_mesh))
 
 
-def _make_checked(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+def _make_checked(store: object, rank: int, size: int, timeout: timedelta) -> Any:
     """Make a backend whose ranks compare what they call before they exchange data."""
     gloo = distributed.make_gloo(store, rank, size, timeout)
     if size == 1:
@@ -66,7 +66,7 @@ def _make_checked(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     return create_process_group_wrapper(gloo, "checks", store, rank, size, timeout)
 
 
-def _rendezvous(url: str, **options: Any) -> Iterator[tuple[Any, int, int]]:
+def _rendezvous(url: str, **options: object) -> Iterator[tuple[Any, int, int]]:
     """Find the other processes by the variables of the launcher; without them there are none."""
     from .links import launched
 
@@ -85,9 +85,9 @@ def _made_by_members(new_group: Callable[..., Any]) -> Callable[..., Any]:
         ranks: Sequence[int] | None = None,
         timeout: timedelta | None = None,
         backend: str | None = None,
-        backend_options: Any = None,
-        *rest: Any,
-        **options: Any,
+        backend_options: object = None,
+        *rest: object,
+        **options: object,
     ) -> Any:
         if (backend or dist.get_backend()) != BACKEND:
             return new_group(ranks, timeout, backend, backend_options, *rest, **options)

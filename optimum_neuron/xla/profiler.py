@@ -58,7 +58,7 @@ class Trace:
         **kwargs: values that are shown with it, such as `step_num`.
     """
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
+    def __init__(self, name: str, **kwargs: object) -> None:
         self.name = name
         values = ", ".join(f"{key}={value}" for key, value in kwargs.items())
         self._scope = torch.profiler.record_function(name, values or None)
@@ -67,7 +67,7 @@ class Trace:
         self._scope.__enter__()
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._scope.__exit__(*raised)
 
 
@@ -78,7 +78,7 @@ class StepTrace(Trace):
         set_marked_step(True)
         return super().__enter__()
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         graphs.sync()
         super().__exit__(*raised)
 
@@ -92,7 +92,7 @@ def trace_me(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
+        def call(*args: object, **options: object) -> Any:
             with Trace(scope):
                 return function(*args, **options)
 
@@ -253,7 +253,7 @@ def _connected(address: tuple[str, int], attempts: int, timeout_s: int, interval
     raise AssertionError
 
 
-def trace_detached(*args: Any, **kwargs: Any) -> None:
+def trace_detached(*args: object, **kwargs: object) -> None:
     """Call `trace` in another thread.
 
     Args:

@@ -163,7 +163,7 @@ class _Builder:
         self._graph.output(tuple(dict.fromkeys(outputs)))
         return fx.GraphModule(torch.nn.Module(), self._graph)
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: object) -> Any:
         if isinstance(value, Operand):
             return self._tensor(value)
         if isinstance(value, HostOperand):
@@ -183,7 +183,7 @@ class _Builder:
     def _fakes_of_list(self, values: list[Any]) -> list[Any]:
         return [self._fake(one) if isinstance(one, Operand) else None for one in values]
 
-    def _call(self, target: Any, arguments: tuple[Any, ...], like: Operand) -> fx.Node:
+    def _call(self, target: object, arguments: tuple[Any, ...], like: Operand) -> fx.Node:
         node = self._graph.call_function(target, arguments)
         node.meta = {**self._location, "val": self._fake(like)}
         return node
@@ -272,7 +272,7 @@ class _Builder:
             self._call(torch.ops.aten.copy_.default, (self._tensor(at), new), at)
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: object) -> Any:
     """An argument as the graph has it: dtypes by name, and nothing that says where a tensor lies."""
     if name in _PLACES_OF_TENSORS:
         return None

@@ -63,7 +63,7 @@ def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, 
     return rendezvous(tag or "", payload, ordinals or ())
 
 
-def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
+def mesh_reduce(tag: str, data: object, reduce_fn: Callable[[list[Any]], Any]) -> Any:
     """Combine data of all ranks on the host.
 
     Args:
@@ -82,7 +82,7 @@ def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> A
     return reduce_fn([torch.load(io.BytesIO(one), weights_only=True) for one in brought])
 
 
-def do_on_ordinals(target: Callable[..., Any], data: Any = (), ordinals: Collection[int] | int = (0,)) -> Any:
+def do_on_ordinals(target: Callable[..., Any], data: object = (), ordinals: Collection[int] | int = (0,)) -> Any:
     """Call a function in some ranks, while the others wait.
 
     Args:

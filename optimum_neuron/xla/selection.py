@@ -236,7 +236,7 @@ def renamed(old: str, new: str, function: Callable[..., Any], *, release: str | 
             logger.warning("%s was removed in release %s of torch_xla. Use %s instead.", old, release, new)
 
     @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: object, **options: object) -> Any:
         say()
         return function(*args, **options)
 

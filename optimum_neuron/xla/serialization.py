@@ -34,7 +34,7 @@ TensorReference.__module__ = "torch_xla.utils.serialization"
 
 
 def save(
-    data: Any, file_or_path: str | Path | IO[bytes], master_only: bool = True, global_master: bool = False
+    data: object, file_or_path: str | Path | IO[bytes], master_only: bool = True, global_master: bool = False
 ) -> None:
     """Save nested data with its tensors on the CPU, in the first process: `xm.save`.
 
@@ -50,7 +50,7 @@ def save(
         torch.save(to_cpu(data), file_or_path)
 
 
-def save_tensors(data: Any, path: str | Path, master_only: bool = True, global_master: bool = False) -> None:
+def save_tensors(data: object, path: str | Path, master_only: bool = True, global_master: bool = False) -> None:
     """Save nested data with one file for each tensor of "xla": `xser.save`.
 
     The file appears when its tensors are complete: a process that is killed leaves the older data, or no file.

@@ -23,13 +23,13 @@ def now(format: str = "%H:%M:%S") -> str:
 
 
 def print_training_update(
-    device: Any,
+    device: object,
     step: int,
     loss: float,
     rate: float,
     global_rate: float,
     epoch: int | None = None,
-    summary_writer: Any = None,
+    summary_writer: object = None,
 ) -> None:
     """Print the state of a training.
 
@@ -47,7 +47,9 @@ def print_training_update(
     write_to_summary(summary_writer, dict_to_write={"examples/sec": rate, "average_examples/sec": global_rate})
 
 
-def print_test_update(device: Any, accuracy: float | None, epoch: int | None = None, step: int | None = None) -> None:
+def print_test_update(
+    device: object, accuracy: float | None, epoch: int | None = None, step: int | None = None
+) -> None:
     """Print the accuracy of a test.
 
     Args:
@@ -60,7 +62,7 @@ def print_test_update(device: Any, accuracy: float | None, epoch: int | None = N
     _print("Test", {"Device": _place(device), "Step": step, "Epoch": epoch, "Accuracy": shown})
 
 
-def _place(device: Any) -> str:
+def _place(device: object) -> str:
     return f"{device}/{global_ordinal()}"
 
 

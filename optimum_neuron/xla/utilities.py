@@ -28,7 +28,7 @@ class SampleGenerator:
         sample_count: how often.
     """
 
-    def __init__(self, data: Any, sample_count: int) -> None:
+    def __init__(self, data: object, sample_count: int) -> None:
         self._data, self._count, self._num_taken = data, sample_count, 0
 
     def __iter__(self) -> SampleGenerator:
@@ -190,12 +190,12 @@ def get_print_fn(debug: int | None = None) -> Callable[..., None]:
     return eprint if (getenv_as("DEBUG", int, 0) if debug is None else debug) else lambda *args, **kwargs: None
 
 
-def as_list(t: Any) -> Any:
+def as_list(t: object) -> Any:
     """Return lists and tuples as they are, and everything else in a list."""
     return t if isinstance(t, (tuple, list)) else [t]
 
 
-def getenv_as(name: str, type: Callable[[str], Any], defval: Any = None) -> Any:
+def getenv_as(name: str, type: Callable[[str], Any], defval: object = None) -> Any:
     """Return an environment variable of a script as a type; `bool` reads numbers.
 
     Args:

@@ -66,7 +66,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         use_grad_acc_hook: bool = False,
         save_master_weights: bool = False,
         higher_cc_precision: bool = False,
-        **defaults: Any,
+        **defaults: object,
     ) -> None:
         if not save_master_weights:
             _logger.warning("Not saving master weights may have accuracy issues when resuming training!")
@@ -176,7 +176,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return [(parameter, shard) for parameter, shard in self._pairs() if self._gradient(parameter) is not None]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: object) -> Any:
         """Step on this rank's rows, and gather the rows of all ranks.
 
         Args:
@@ -202,7 +202,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         scheme: Scheme = kwargs.get("sharding_scheme", [own])
         return scheme
 
-    def _reduce_gradients(self, **kwargs: Any) -> None:
+    def _reduce_gradients(self, **kwargs: object) -> None:
         _copy_settings(self.param_groups, self.base_optimizer.param_groups)
         trained = self._trained()
         gradients = [self._padded_gradient(parameter) for parameter, _ in trained]
@@ -242,7 +242,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             if shard.grad is not None:
                 shard.grad.mul_(factor)
 
-    def _update_parameters(self, **kwargs: Any) -> None:
+    def _update_parameters(self, **kwargs: object) -> None:
         scheme = self._get_sharding_scheme(kwargs)
         self.base_optimizer.step(**{name: value for name, value in kwargs.items() if name != "sharding_scheme"})
         self.base_optimizer.zero_grad(set_to_none=True)

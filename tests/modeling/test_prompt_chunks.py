@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron import NeuronConfig, NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.kinds.multimodal.image import NeuronImageTextConfig
-from optimum_neuron.options.decoder_checks import extend_lengths
+from optimum_neuron.options.decoder_options import extend_lengths
 from tests.modeling.common import same
 from tests.raising import raises
 from tests.tiny import SHAPES, VOCABULARY, save_tiny

@@ -113,11 +113,11 @@ def _leaves(value: Mapping[str, Any] | list[Any] | tuple[Any, ...], where: str =
     return leaves
 
 
-def _is_digest(value: Any) -> bool:
+def _is_digest(value: object) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
-def _text(field: str, request: Any, cached: Any) -> str:
+def _text(field: str, request: object, cached: object) -> str:
     if request is _ABSENT:
         return f"{field} not asked for, cached {_value_text(cached)}"
     return f"{field} {_value_text(request)}, cached {'without it' if cached is _ABSENT else _value_text(cached)}"

@@ -121,7 +121,7 @@ def fuse(body: fx.GraphModule, weights: Mapping[int, str]) -> None:
     body.recompile()
 
 
-def _is_last_to_read(node: fx.Node, other: Any) -> bool:
+def _is_last_to_read(node: fx.Node, other: object) -> bool:
     """Return whether the addend is a convolution's result that only `node` and nodes before it read."""
     if not isinstance(other, fx.Node) or other.target != _OPERATOR:
         return False

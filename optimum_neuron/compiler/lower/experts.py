@@ -163,7 +163,7 @@ class Pairs:
         out_PO = quantized_experts.own_weights(rows_PI[:, None], values[index], *own)[:, 0]
         return torch.where((self._expert_P < num_experts)[:, None], out_PO, 0.0)[None]
 
-    def _of(self, argument: Any) -> Any:
+    def _of(self, argument: object) -> Any:
         """What stands for an argument: [1, P, ...] for a tensor that can be broadcast to [E, N, ...]."""
         if isinstance(argument, (list, tuple)):
             return [self._of(part) for part in argument]

@@ -83,7 +83,7 @@ class _WithArithmetic(fx.Interpreter):
         scales = {"key_scale": key_scale, "value_scale": value_scale, "scale": kwargs.get("scale")}
         return block_attention.attend(query, key, value, mask, table, **scales)
 
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, target: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(self._replaced.get(target, target), args, kwargs)
 
 

@@ -107,7 +107,7 @@ class HostKernel:
         function.argtypes = [*(_TYPES[kind][1] for kind, _ in self._arguments), ctypes.POINTER(Handle)]
         return function
 
-    def run(self, *arguments: Any) -> torch.Tensor:
+    def run(self, *arguments: object) -> torch.Tensor:
         """Call the kernel as its operator does."""
         self.shape(*arguments)
         owner = Handles([one for one in arguments if isinstance(one, torch.Tensor)])

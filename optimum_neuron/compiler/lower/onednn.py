@@ -55,7 +55,9 @@ def _then(relu: bool, nothing: str | None) -> tuple[str | None, list[Any], str]:
     return ("relu" if relu else nothing, [], "")
 
 
-def _convolution_shape(x: torch.Tensor, weight: torch.Tensor, bias: Any, _: Any, *options: Any) -> torch.Tensor:
+def _convolution_shape(
+    x: torch.Tensor, weight: torch.Tensor, bias: object, _: object, *options: object
+) -> torch.Tensor:
     stride, padding, dilation, groups, *_ = options
     result = torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0, 0], groups)
     return result.contiguous(memory_format=torch.channels_last)

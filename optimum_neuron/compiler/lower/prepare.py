@@ -230,7 +230,7 @@ def _convolution(node: fx.Node, position: Mapping[Any, int], features: CpuFeatur
     yield Preparation(kind=kind, sources=sources, targets=targets, options=options, size=tuple(images.shape))
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 

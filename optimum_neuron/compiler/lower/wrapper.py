@@ -38,12 +38,12 @@ class FunctionWrapper(CppWrapperCpu):
 
     @staticmethod
     def create(
-        is_subgraph: bool, subgraph_name: Any, parent_wrapper: Any, partition_signatures: Any = None
+        is_subgraph: bool, subgraph_name: object, parent_wrapper: object, partition_signatures: object = None
     ) -> FunctionWrapper:
         """Return a wrapper; Inductor calls it."""
         return FunctionWrapper()
 
-    def _write_nothing(self, *args: Any, **kwargs: Any) -> None:
+    def _write_nothing(self, *args: object, **kwargs: object) -> None:
         """Sizes are static, and the executor has compared them; the header is `host.h`; there is no Python."""
 
     write_header = add_device_include = _write_input_preamble = codegen_inputs = _write_nothing
@@ -127,7 +127,7 @@ class FunctionWrapper(CppWrapperCpu):
         self.kernel_declarations.clear()
 
     def generate_fallback_kernel_with_runtime_lookup_python(
-        self, buf_name: str, python_kernel_name: str, *args: Any
+        self, buf_name: str, python_kernel_name: str, *args: object
     ) -> None:
         """Raise an error for an operator that only Python can call."""
         raise LoweringError(f"{python_kernel_name} cannot be called from C++")

@@ -147,7 +147,7 @@ def _checked_neff(path: Path, header: NeffHeader, mapping: mmap.mmap, *, verify:
     return Neff(path, header, document, spans, view)
 
 
-def _error(path: Path, reason: str, problem: str, hint: str = _AGAIN, **details: Any) -> ArtifactError:
+def _error(path: Path, reason: str, problem: str, hint: str = _AGAIN, **details: object) -> ArtifactError:
     details |= {"path": str(path), "reason": reason, "problem": problem}
     return ArtifactError(f"{path} {problem}.", hint=hint, **details)
 

@@ -215,7 +215,7 @@ def _returns_tensor(node: Node) -> bool:
     return schema is not None and any("Tensor" in str(entry.type) for entry in schema.returns)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor)

@@ -46,7 +46,7 @@ def mark_constants(exported: ExportedProgram) -> None:
             nodes[spec.arg.name].meta[_VALUE] = exported.constants[spec.target]
 
 
-def outside(positions: Any, size: int, *, from_the_end: bool) -> int | None:
+def outside(positions: object, size: int, *, from_the_end: bool) -> int | None:
     """Return a known position that is not one of a dimension, or None.
 
     Args:
@@ -76,7 +76,7 @@ def outside_of_any(shape: Sequence[int], indices: Sequence[Any]) -> tuple[int, i
     return None
 
 
-def constant_value(value: Any) -> torch.Tensor | None:
+def constant_value(value: object) -> torch.Tensor | None:
     """Compute what a node returns, on the CPU, if it depends on constants alone."""
     import torch
     from torch.fx.node import map_arg

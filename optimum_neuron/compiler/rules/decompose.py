@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from .call import OpCall, fakes_of
@@ -50,7 +51,7 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
     table, graph = _table(target), fx.Graph()
     node_of: dict[int, Any] = {}  # by id of the value, which a node keeps alive
 
-    def node(tensor: Any) -> Any:
+    def node(tensor: object) -> Any:
         if id(tensor) not in node_of:
             node_of[id(tensor)] = graph.placeholder(f"input_{len(node_of)}")
             node_of[id(tensor)].meta["val"] = tensor
@@ -58,7 +59,13 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
 
     class Recorder(TorchDispatchMode):
         # Torch passes all arguments.
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self,
+            func: Any,
+            types: Sequence[type],
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
             if func in table:
                 with self:
                     result = table[func](*args, **kwargs)
@@ -82,7 +89,7 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
     return [made for made in graph.nodes if made.op == "call_function"]
 
 
-def _table(target: Any) -> dict[Any, Any]:
+def _table(target: object) -> dict[Any, Any]:
     """Decompositions to core ATen, and torch's one of the operator itself even where it is core."""
     from ...upstream.torch import decomposition_table
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-def neuron(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: Any) -> Any:
+def neuron(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: object) -> Any:
     """The backend, under the names "neuron" and "neuronx"; see `backend.compile_graph`."""
     from .backend import compile_graph
 

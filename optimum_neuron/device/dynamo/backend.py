@@ -58,7 +58,7 @@ def compile_graph(
     plan = Plan.make(chosen, choose_host_code(chosen), frame=f"{frame}/{number}", why=why)
     loaded = cache.LoadedGraphs(plan.frame)
 
-    def compile_inner(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: Any) -> HostFunction:
+    def compile_inner(graph_module: fx.GraphModule, example_inputs: list[Any], **keywords: object) -> HostFunction:
         # AOTAutograd compiles after all if it cannot use an entry that it began to load.
         loaded.graphs.clear()
         return _compile_inner(graph_module, example_inputs, plan=plan, **keywords)
@@ -76,7 +76,7 @@ def compile_graph(
 
 
 def _compile_inner(
-    graph_module: fx.GraphModule, example_inputs: list[Any], *, plan: Plan, **keywords: Any
+    graph_module: fx.GraphModule, example_inputs: list[Any], *, plan: Plan, **keywords: object
 ) -> HostFunction:
     """Compile a forward, backward or inference graph of AOTAutograd."""
     start = time.perf_counter()

@@ -125,7 +125,12 @@ def key_tag(plan: Plan) -> Iterator[None]:
 
 
 def inductor(
-    graph_module: torch.fx.GraphModule, example_inputs: list[Any], *, plan: Plan, checked: CheckedGraph, **keywords: Any
+    graph_module: torch.fx.GraphModule,
+    example_inputs: list[Any],
+    *,
+    plan: Plan,
+    checked: CheckedGraph,
+    **keywords: object,
 ) -> tuple[HostFunction, bool]:
     """Compile a host graph with Inductor, or load it from the FX graph cache.
 

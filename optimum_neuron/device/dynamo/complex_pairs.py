@@ -20,7 +20,7 @@ from ...upstream.torch import TracingContext, disable_current_modes
 aten = torch.ops.aten
 
 
-def is_complex(value: Any) -> bool:
+def is_complex(value: object) -> bool:
     """Return whether a value is a complex tensor of the device."""
     return isinstance(value, torch.Tensor) and value.is_complex() and value.device.type == "neuron"
 
@@ -142,11 +142,11 @@ class _Writer:
 _Rule = Callable[..., fx.Node]
 
 
-def _is_complex_node(value: Any) -> bool:
+def _is_complex_node(value: object) -> bool:
     return isinstance(value, fx.Node) and is_complex(value.meta.get("val"))
 
 
-def _multiply(writer: _Writer, left: Any, right: Any) -> fx.Node:
+def _multiply(writer: _Writer, left: object, right: object) -> fx.Node:
     if not _is_complex_node(left):
         left, right = right, left
     if _is_complex_node(right):
@@ -160,10 +160,10 @@ def _product(writer: _Writer, left: fx.Node, right: fx.Node) -> fx.Node:
     return writer.call(aten.mul.Tensor, left, right)
 
 
-def _scaled(target: Any) -> _Rule:
+def _scaled(target: object) -> _Rule:
     """Rule of a product or quotient of a complex tensor and real numbers."""
 
-    def rule(writer: _Writer, value: Any, factor: Any) -> fx.Node:
+    def rule(writer: _Writer, value: object, factor: object) -> fx.Node:
         if isinstance(factor, complex) or not _is_complex_node(value) or _is_complex_node(factor):
             raise _NoRule
         if isinstance(factor, fx.Node):
@@ -174,8 +174,8 @@ def _scaled(target: Any) -> _Rule:
     return rule
 
 
-def _summed(target: Any) -> _Rule:
-    def rule(writer: _Writer, left: Any, right: Any) -> fx.Node:
+def _summed(target: object) -> _Rule:
+    def rule(writer: _Writer, left: object, right: object) -> fx.Node:
         if _is_complex_node(left) and isinstance(right, int | float):
             real, imaginary = writer.parts(left)
             return writer.joined(writer.call(target, real, right), imaginary)
@@ -197,7 +197,7 @@ def _polar(writer: _Writer, size: fx.Node, angle: fx.Node) -> fx.Node:
     return writer.joined(_product(writer, length, real), _product(writer, length, imaginary))
 
 
-def _same(writer: _Writer, value: fx.Node, **keywords: Any) -> fx.Node:
+def _same(writer: _Writer, value: fx.Node, **keywords: object) -> fx.Node:
     return writer.of(value)
 
 
@@ -205,11 +205,11 @@ def _of_part(index: int) -> _Rule:
     return lambda writer, value: writer.parts(value)[index]
 
 
-def _elementwise(target: Any) -> _Rule:
+def _elementwise(target: object) -> _Rule:
     return lambda writer, value, **keywords: writer.call(target, writer.of(value))
 
 
-def _sized(target: Any, last: int = 2) -> _Rule:
+def _sized(target: object, last: int = 2) -> _Rule:
     return lambda writer, value, sizes, **keywords: writer.call(target, writer.of(value), [*sizes, last])
 
 
@@ -222,10 +222,10 @@ def _reinterpreted(writer: _Writer, value: fx.Node, dtype: torch.dtype) -> fx.No
     return writer.call(aten.reshape.default, writer.of(value), sizes)
 
 
-def _of_dims(target: Any, num_dims: int = 1, extra: int = 0) -> _Rule:
+def _of_dims(target: object, num_dims: int = 1, extra: int = 0) -> _Rule:
     """Rule of a view whose first arguments after the tensor are dimensions; `extra` for a result with one more."""
 
-    def rule(writer: _Writer, value: fx.Node, *args: Any) -> fx.Node:
+    def rule(writer: _Writer, value: fx.Node, *args: object) -> fx.Node:
         args = args or (0,)
         rank = value.meta["val"].ndim + extra
         dims = [dim % rank if rank else 0 for dim in args[:num_dims]]
@@ -235,7 +235,9 @@ def _of_dims(target: Any, num_dims: int = 1, extra: int = 0) -> _Rule:
     return rule
 
 
-def _zeros(writer: _Writer, sizes: Sequence[int], value: Any, *, device: torch.device, **keywords: Any) -> fx.Node:
+def _zeros(
+    writer: _Writer, sizes: Sequence[int], value: object, *, device: torch.device, **keywords: object
+) -> fx.Node:
     if value != 0:
         raise _NoRule
     return writer.call(aten.full.default, [*sizes, 2], 0, dtype=torch.float32, device=device)

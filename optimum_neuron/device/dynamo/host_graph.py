@@ -21,7 +21,7 @@ from .calls import Calls
 _RANDOM = ("inductor_seed", "inductor_random", "inductor_randint")
 
 
-def is_device_tensor(value: Any) -> bool:
+def is_device_tensor(value: object) -> bool:
     """Return whether a value is a tensor of the device, real or fake."""
     return isinstance(value, torch.Tensor) and value.device.type == "neuron"
 

@@ -133,7 +133,7 @@ def _name(node: fx.Node) -> str:
     return _LOCAL.sub(r"\1", text)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, torch.Tensor):
         sizes = ", ".join(str(int(size)) for size in value.shape)
         return f"{value.dtype}[{sizes}]".removeprefix("torch.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ...upstream.torch import DeviceType
@@ -34,7 +32,7 @@ class Event(torch.Event):
 class Stream(torch.Stream):
     """A stream of a device; torch itself names an existing one by stream_id, device_index, and device_type."""
 
-    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
+    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: object) -> Stream:
         library.load()
         if kwargs:
             return super().__new__(cls, **kwargs)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -62,6 +62,9 @@ from ..prepare import before_host_code, prepare
 from ..prepared import Prepared
 from ..validated import comparison_key, recorded_or_compared
 from ..validation import OutputError, compare, default_tolerance
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 PICTURE_TOLERANCE = 1e-3
 """Largest difference of a picture in float32, whose values are 0 to 1."""
@@ -122,7 +125,7 @@ def _call(component: str, calls: Mapping[str, Calls], method: str, arguments: di
 
 def prepare_pipeline(
     source: ModelSource,
-    config: Any,
+    config: NeuronDiffusionConfig,
     target: Choice[Target],
     *,
     cache: CompileCache | None,
@@ -181,7 +184,7 @@ def prepare_pipeline(
     return prepared
 
 
-def _claimed(config: Any, name: str) -> Any:
+def _claimed(config: NeuronDiffusionConfig, name: str) -> Any:
     instance = resolve_instance(config.instance_type).value
     return claimed(instance, model=name, num_cores=config.tensor_parallel_size)
 
@@ -191,7 +194,7 @@ def load_pipeline(
     options: Mapping[str, Any],
     *,
     host_code: Mode = "background",
-    kind: Any = None,
+    kind: type[DiffusionPipeline] | None = None,
     modules: Mapping[str, Any] | None = None,
 ) -> PreparedPipeline:
     """Load an exported pipeline; `modules` are other parts than those of the folder, such as a scheduler."""

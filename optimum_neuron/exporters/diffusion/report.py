@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...compiler.lower import Mode
 from ...sources import ModelSource
@@ -15,6 +15,9 @@ from ..report import describe
 from ..request import neuron_config
 from .pipeline import PreparedPipeline, prepare_pipeline
 from .save import check_pipeline_output, save_pipeline
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class PipelineReport:
         return describe_pipeline(self.prepared) | {"output_dir": str(self.output_dir), "size_bytes": self.size_bytes}
 
 
-def describe_pipeline(prepared: PreparedPipeline, *, pipe: Any = None) -> dict[str, Any]:
+def describe_pipeline(prepared: PreparedPipeline, *, pipe: DiffusionPipeline | None = None) -> dict[str, Any]:
     """Return plain data about a compiled pipeline and each of its programs.
 
     Args:

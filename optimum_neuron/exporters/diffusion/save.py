@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...options.configuration import NEFF_FILE
@@ -17,8 +17,11 @@ from ...sources import FACTS, INDEX_FILE, is_pipeline
 from ..save import save_folder
 from .pipeline import PreparedPipeline
 
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
-def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: Any = None) -> int:
+
+def save_pipeline(prepared: PreparedPipeline, output: Path, *, pipe: DiffusionPipeline | None = None) -> int:
     """Write an exported pipeline; return the size of its programs and weights in bytes.
 
     Args:

@@ -79,11 +79,11 @@ def _recorded(reference: PreTrainedModel) -> Iterator[dict[str, list[torch.Tenso
 
     outputs: dict[str, list[torch.Tensor]] = {}
 
-    def keep(name: str, tensor: Any) -> None:
+    def keep(name: str, tensor: object) -> None:
         if isinstance(tensor, torch.Tensor):
             outputs.setdefault(name, []).append(tensor)
 
-    def keep_output(name: str, _module: Any, _arguments: Any, output: Any) -> None:
+    def keep_output(name: str, _module: object, _arguments: object, output: object) -> None:
         keep(name, output[0] if isinstance(output, (tuple, list)) else output)
 
     def keep_input(name: str, _module: Any, arguments: Any, keywords: Any) -> None:

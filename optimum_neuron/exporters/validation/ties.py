@@ -63,7 +63,13 @@ class _Choices(TorchFunctionMode):
         self.indices: list[torch.Tensor] = []
         """What each call has returned."""
 
-    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        function: Any,
+        types: Sequence[type],
+        arguments: tuple[Any, ...] = (),
+        options: dict[str, Any] | None = None,
+    ) -> Any:
         options = options or {}
         if function not in (torch.topk, torch.Tensor.topk):
             return function(*arguments, **options)

@@ -33,7 +33,7 @@ class Entry(nn.Module):
         self.num_slots, self.last_only, self.counts_tokens = num_slots, last_only, counts_tokens
         self.adds_all = False
 
-    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: Any) -> Any:
+    def forward(self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, *rest: object) -> Any:
         """Logits of the last, of all tokens, or of both; the last argument is the list of states."""
         *inputs, states = rest
         rows: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

@@ -23,7 +23,7 @@ from ...engine import ADAPTER_INDEX, STATE_ROW
 from ...errors import ConfigError
 from ...models import Family, RowAdapters
 from ...options.configuration import NeuronConfig
-from ...options.decoder_checks import extend_lengths
+from ...options.decoder_options import extend_lengths
 from ..base import MODEL, SHARING
 from .entry import graph_layers, known_kinds, prompt_captures
 from .signature import sampled_outputs, with_tokens
@@ -47,7 +47,7 @@ class PagedEntry(nn.Module):
         self.names = ("num_new_B", *("rows_B",) * takes_rows, "last_index_B")
 
     def forward(
-        self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: Any
+        self, input_ids_BT: torch.Tensor, positions_BT: torch.Tensor, table_BM: torch.Tensor, *rest: object
     ) -> Any:
         """Logits of the last, of all tokens, or of both; the last argument is the list of states."""
         *inputs, states = rest

@@ -31,7 +31,7 @@ from ...models import (
     with_hidden_states,
 )
 from ...options.configuration import NeuronConfig
-from ...options.decoder_checks import extend_lengths
+from ...options.decoder_options import extend_lengths
 from ...sources import TASKS, ModelSource, architectures_of
 from ...weights import parse_schemes
 from ..base import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts

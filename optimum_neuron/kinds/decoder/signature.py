@@ -144,7 +144,7 @@ def sampled_outputs(config: NeuronConfig) -> tuple[str, ...]:
     return SAMPLED if config.on_device_sampling else ()
 
 
-def with_tokens(results: Any, max_topk: int) -> Any:
+def with_tokens(results: object, max_topk: int) -> Any:
     """Return results of a decode step, the logits first, and those of `SAMPLED` behind them."""
     results = results if isinstance(results, tuple) else (results,)
     logits_B1V = results[0].float()

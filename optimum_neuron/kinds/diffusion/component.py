@@ -85,7 +85,7 @@ class CompiledComponent:
         """Device of inputs and outputs, the CPU."""
         return torch.device("cpu")
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    def to(self, *args: object, **kwargs: object) -> Any:
         """Accept the CPU and "neuron"; a dtype is ignored, as pipelines cast their decoder for a while.
 
         Raises:
@@ -107,7 +107,7 @@ _CHANGES = (
 
 
 def _refusal(name: str) -> Any:
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+    def refuse(self: object, *args: object, **kwargs: object) -> None:
         message = f"{name} is not supported by a compiled {type(self).__name__}: it would change the compiled code."
         raise ConfigError(message, hint=remedy(name), option=name)
 

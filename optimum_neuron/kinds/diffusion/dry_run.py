@@ -13,8 +13,8 @@ import contextlib
 import dataclasses
 import inspect
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -28,6 +28,9 @@ from ...sources.pipelines import compiled_models, unchecked
 from ...upstream.torch import FakeTensorMode
 from .component import part_name, redirected
 from .configuration import NeuronDiffusionConfig
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 NUM_STEPS = 4
 """Denoising steps of a dry run: image-to-image leaves out the first ones."""
@@ -49,8 +52,10 @@ SEED = 0
 class _WithoutFloat64(TorchFunctionMode):
     """Computes in float32 where a model has float64, as diffusers does on devices without it; NeuronCores are such."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def single(value: Any) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        def single(value: object) -> Any:
             return torch.float32 if value is torch.float64 else value
 
         function = torch.Tensor.float if func is torch.Tensor.double else func
@@ -60,7 +65,7 @@ class _WithoutFloat64(TorchFunctionMode):
 class Entry(nn.Module):
     """A method of a model as a function of tensors, to be captured; the names of its results are in `names`."""
 
-    def __init__(self, model: nn.Module, method: str, arguments: Any) -> None:
+    def __init__(self, model: nn.Module, method: str, arguments: object) -> None:
         super().__init__()
         self.model = model
         self._method, self._arguments = method, arguments
@@ -141,7 +146,7 @@ class CallRecorder:
                 self(noted.method, arguments)
                 self(noted.method, {**arguments, "output_hidden_states": True})
 
-    def _traced(self, method: str, tree: Any, inputs: tuple[Leaf, ...]) -> Call:
+    def _traced(self, method: str, tree: object, inputs: tuple[Leaf, ...]) -> Call:
         entry, model = Entry(self._model, method, tree), _MODELS[self._model]
         with swapped(model.fakes), torch.no_grad(), quiet(), model.mode:
             try:
@@ -169,7 +174,7 @@ def _dtype(name: str, tensor: torch.Tensor) -> str:
     return "float32" if is_step or tensor.dtype == torch.float64 else _plain(tensor.dtype)
 
 
-def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[str, list[Call]]:
+def note_calls(pipe: DiffusionPipeline, config: NeuronDiffusionConfig, **more: object) -> dict[str, list[Call]]:
     """Return the calls of each program of a pipeline whose models have no weights, once each.
 
     The encoder of a VAE is called too, so that an export of text-to-image serves image-to-image and inpainting.
@@ -184,7 +189,7 @@ def note_calls(pipe: Any, config: NeuronDiffusionConfig, **more: Any) -> dict[st
 
 
 def count_calls(
-    pipe: Any, config: NeuronDiffusionConfig, *, num_steps: int | None, **more: Any
+    pipe: DiffusionPipeline, config: NeuronDiffusionConfig, *, num_steps: int | None, **more: object
 ) -> dict[str, list[tuple[Call, int]]]:
     """Return the calls of each program of a pipeline for its first resolution, and how often each is made.
 
@@ -199,7 +204,7 @@ def count_calls(
 
 
 def _calls_of(
-    pipe: Any,
+    pipe: DiffusionPipeline,
     config: NeuronDiffusionConfig,
     height: int | None,
     width: int | None,
@@ -241,7 +246,7 @@ def _encode(recorder: CallRecorder, vae: Any, size: tuple[int, int, int]) -> Non
 
 
 @contextlib.contextmanager
-def in_place(pipe: Any, models: Mapping[str, Any]) -> Iterator[None]:
+def in_place(pipe: DiffusionPipeline, models: Mapping[str, Any]) -> Iterator[None]:
     """Let a pipeline have other models and no safety checker, and show no progress, for a while."""
     own = {name: getattr(pipe, name) for name in models}
     progress = dict(getattr(pipe, "_progress_bar_config", {}))
@@ -257,7 +262,7 @@ def in_place(pipe: Any, models: Mapping[str, Any]) -> Iterator[None]:
         pipe.set_progress_bar_config(**progress)
 
 
-def _run(pipe: Any, arguments: Mapping[str, Any]) -> Any:
+def _run(pipe: DiffusionPipeline, arguments: Mapping[str, Any]) -> Any:
     try:
         return pipe(**arguments)
     except NeuronError:
@@ -276,7 +281,7 @@ def exact_sizes(height: int | None, width: int | None) -> dict[str, Any]:
 
 
 def example_arguments(
-    pipe: Any,
+    pipe: DiffusionPipeline,
     config: NeuronDiffusionConfig,
     *,
     batch_size: int,

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.upstream_rules import follows_upstream, tell_ignored
 from ...errors import ConfigError
 from ...sources.pipelines import DENOISERS, denoiser_name
 from .configuration import NeuronDiffusionConfig
 
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
-def with_effects(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionConfig:
+
+def with_effects(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> NeuronDiffusionConfig:
     """Return the options that a pipeline has; the rules of Optimum Neuron ignore a `sequence_length` without effect."""
     name, mode = type(stock).__name__, config.data_parallel_mode
     if mode in DENOISERS and getattr(stock, mode, None) is None:
@@ -36,7 +39,7 @@ def with_effects(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionCo
     raise ConfigError(message, hint="Remove sequence_length.", option="sequence_length", length=length)
 
 
-def with_sizes(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionConfig:
+def with_sizes(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> NeuronDiffusionConfig:
     """Return a configuration with the size of pictures that a pipeline makes by default, where it has none."""
     denoiser = getattr(stock, denoiser_name(stock) or "", None)
     of_model = getattr(getattr(denoiser, "config", None), "sample_size", None)
@@ -45,7 +48,7 @@ def with_sizes(config: NeuronDiffusionConfig, stock: Any) -> NeuronDiffusionConf
     return dataclasses.replace(config, height=config.height or side, width=config.width or side)
 
 
-def size_multiple(stock: Any) -> int:
+def size_multiple(stock: DiffusionPipeline) -> int:
     """Return the number that height and width of a pipeline's pictures are multiples of."""
     scale: Any = getattr(stock, "vae_spatial_compression_ratio", None) or getattr(stock, "vae_scale_factor", 1)
     return int(scale) * (2 if getattr(stock, "transformer", None) is not None else 1)

@@ -77,7 +77,7 @@ def require_shared(models: dict[str, nn.Module], group_size: int) -> None:
         raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=group_size)
 
 
-def split_component(model: Any, group_size: int) -> Shards:
+def split_component(model: nn.Module, group_size: int) -> Shards:
     """Give a component without weights the shapes of one core."""
     if group_size == 1:
         return Shards()

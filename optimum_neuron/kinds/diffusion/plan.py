@@ -56,14 +56,14 @@ class DiffusionKind(Kind[NeuronDiffusionConfig]):
             facts={"calls": [call.to_dict() for call in calls]} | shard_facts(shards),
         )
 
-    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: Any) -> Signature:
+    def signature(self, program: Program, metadata: Mapping[str, Any], model_config: object) -> Signature:
         return Signature(roles={})
 
-    def prepare_reference(self, reference: Any, config: NeuronDiffusionConfig) -> Any:
+    def prepare_reference(self, reference: torch.nn.Module, config: NeuronDiffusionConfig) -> Any:
         return comparable(reference, config)
 
     def scenarios(
-        self, recorder: Recorder, reference: Any, metadata: Mapping[str, Any], config: NeuronDiffusionConfig
+        self, recorder: Recorder, reference: torch.nn.Module, metadata: Mapping[str, Any], config: NeuronDiffusionConfig
     ) -> Iterable[Scenario]:
         run = Calls(Copies([recorder]), calls_of(metadata))  # type: ignore[list-item]  # it notes its calls
         return list(_scenarios(run, reference))
@@ -82,7 +82,7 @@ def _capture(model: torch.nn.Module, call: Call, shorten: bool) -> Captured:
     return dataclasses.replace(captured, outputs=tuple(leaf.name for leaf in call.outputs))
 
 
-def _scenarios(calls: Calls, reference: Any) -> Iterator[Scenario]:
+def _scenarios(calls: Calls, reference: torch.nn.Module) -> Iterator[Scenario]:
     for call in calls.calls:
         inputs = _random_inputs(call, getattr(reference, "config", None))
 
@@ -99,12 +99,12 @@ def _scenarios(calls: Calls, reference: Any) -> Iterator[Scenario]:
         yield Scenario(name=call.graph, run=actual, reference=expected)
 
 
-def _random_inputs(call: Call, config: Any) -> list[torch.Tensor]:
+def _random_inputs(call: Call, config: object) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(SEED)
     return [_random(leaf, config, generator) for leaf in call.inputs]
 
 
-def _random(leaf: Leaf, config: Any, generator: torch.Generator) -> torch.Tensor:
+def _random(leaf: Leaf, config: object, generator: torch.Generator) -> torch.Tensor:
     dtype, name = getattr(torch, leaf.dtype), leaf.name.rpartition(".")[2]
     if name in ("timestep", "timesteps"):
         return torch.full(leaf.shape, 500.0)

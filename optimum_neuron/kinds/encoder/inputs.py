@@ -101,7 +101,7 @@ def default_sizes(inputs: tuple[Input, ...], config: PreTrainedConfig, folder: P
     return {axis: sizes[axis] for axis in axes}
 
 
-def _audio_field(config: PreTrainedConfig, name: str, default: Any = None) -> Any:
+def _audio_field(config: PreTrainedConfig, name: str, default: object = None) -> Any:
     """A field of a model, or of its encoder where that has a configuration of its own."""
     parts = (getattr(config, part, None) for part in ("encoder_config", "audio_config"))
     return next((getattr(part, name) for part in (config, *parts) if hasattr(part, name)), default)

@@ -50,7 +50,7 @@ class EncodedSource(BaseModelOutput):
 class TargetLayer(SlotLayer):
     """Self-attention cache of one layer, which knows how many tokens are in it."""
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions_B1: torch.Tensor, position: Any) -> None:
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions_B1: torch.Tensor, position: object) -> None:
         view = AttentionView(positions_BT=positions_B1, angles=None, mask=None, num_slots=keys.shape[3])
         super().__init__((keys, values), view)
         self.position = position
@@ -217,7 +217,7 @@ def known_positions(model: PreTrainedModel) -> AbstractContextManager[None]:
     if not hasattr(table, "make_weights"):
         return contextlib.nullcontext()
 
-    def forward(input_ids: torch.Tensor, _embeddings: Any, num_past: torch.Tensor) -> torch.Tensor:
+    def forward(input_ids: torch.Tensor, _embeddings: object, num_past: torch.Tensor) -> torch.Tensor:
         positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx, num_past)
         return table.weights[positions]
 

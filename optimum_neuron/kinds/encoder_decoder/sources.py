@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from ...base.core import TensorSpec
+from ..base.transformers_types import PreTrainedModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,14 +65,14 @@ class Source:
 TOKENS = Source(name="input_ids", axis="sequence_length")
 
 
-def _spectrogram(model: Any) -> Source:
+def _spectrogram(model: PreTrainedModel) -> Source:
     """Whisper's: two convolutions, the second one halves the frames; it has no mask, silence is padding."""
     config = model.config
     name, axis = "input_features", "nb_max_frames"
     return Source(name=name, axis=axis, num_channels=config.num_mel_bins, is_masked=False, window=2, stride=2)
 
 
-def _recording(model: Any) -> Source:
+def _recording(model: PreTrainedModel) -> Source:
     """Moonshine's: convolutions without padding, one after the other."""
     window, stride = 1, 1
     for conv in model.get_encoder().children():
@@ -85,7 +86,7 @@ SPEECH: dict[str, Callable[[Any], Source]] = {"whisper": _spectrogram, "moonshin
 """Model type to what its encoder reads."""
 
 
-def find_source(model: Any) -> Source:
+def find_source(model: PreTrainedModel) -> Source:
     """What the encoder of a model reads."""
     makes = SPEECH.get(model.config.model_type)
     return TOKENS if makes is None else makes(model)

@@ -54,7 +54,7 @@ class AdapterMethods:
         pretrained_model_name_or_path_or_dict: str | Path,
         adapter_name: str | None = None,
         weight_name: str | None = None,
-        **where: Any,
+        **where: object,
     ) -> None:
         """Add a LoRA adapter to the weights, beside the adapters that they have.
 
@@ -73,7 +73,7 @@ class AdapterMethods:
         loras[name] = (str(pretrained_model_name_or_path_or_dict), weight_name, 1.0)
         self._put(loras, **where)
 
-    def put_loras(self, loras: Sequence[tuple[str, str | None, str, float]], **where: Any) -> None:
+    def put_loras(self, loras: Sequence[tuple[str, str | None, str, float]], **where: object) -> None:
         """Add LoRA adapters to the weights: model, file, name and scale of each."""
         try:
             self._put({name: (model, file, scale) for model, file, name, scale in loras}, **where)
@@ -101,7 +101,7 @@ class AdapterMethods:
         scales = {name: 1.0 if one is None else float(one) for name, one in zip(names, weights, strict=True)}
         self._put({name: (model, file, scales.get(name, 0.0)) for name, (model, file, _) in self._loras.items()})
 
-    def fuse_lora(self, lora_scale: float = 1.0, **ignored: Any) -> None:
+    def fuse_lora(self, lora_scale: float = 1.0, **ignored: object) -> None:
         """Do nothing but check the scale: adapters are in the weights already."""
         if lora_scale != 1.0:
             hint = "Set the scale with set_adapters."
@@ -171,7 +171,7 @@ class AdapterMethods:
         if self._exported is not None:
             self._exported = dataclasses.replace(self._exported, ip_adapter_scale=tuple(scales))
 
-    def _put(self, loras: dict[str, tuple[str, str | None, float]], **where: Any) -> None:
+    def _put(self, loras: dict[str, tuple[str, str | None, float]], **where: object) -> None:
         """Let the weights be the plain ones with these adapters."""
         stock = self.prepared.stock
         names = [n for n in getattr(stock, "_lora_loadable_modules", ()) if n in self.prepared.parts]

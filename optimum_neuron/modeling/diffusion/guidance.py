@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...kinds.diffusion import NeuronDiffusionConfig
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 _SMALLEST = 1.0
 """Guidance of diffusers begins above this scale."""
@@ -22,7 +25,7 @@ _PROMPTS = ("negative_prompt", "negative_prompt_2", "negative_prompt_3", "negati
 """Arguments of diffusers for what a picture should not show."""
 
 
-def adds_rows(pipe: Any) -> bool:
+def adds_rows(pipe: DiffusionPipeline) -> bool:
     """Return whether `guidance_scale` of a pipeline adds rows; elsewhere it is an input of the model (Flux, LCM)."""
     names = inspect.signature(pipe.stock.__call__).parameters
     unet = getattr(pipe, "unet", None)
@@ -53,7 +56,7 @@ def require_guidance(config: NeuronDiffusionConfig, given: Mapping[str, Any]) ->
         raise ConfigError(message, hint=hint, option=name, exported=exported)
 
 
-def _says_something(prompt: Any) -> bool:
+def _says_something(prompt: object) -> bool:
     """Return whether a negative prompt, or embeddings of one, can have an effect."""
     if isinstance(prompt, (list, tuple)):
         return any(_says_something(one) for one in prompt)

@@ -133,7 +133,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
             raise
 
     @classmethod
-    def from_pipe(cls, pipeline: Any) -> Any:
+    def from_pipe(cls, pipeline: object) -> Any:
         """Return a pipeline of this class with the programs of another compiled one; nothing is compiled or loaded.
 
         Args:
@@ -167,7 +167,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         """Sizes and flags of the compile."""
         return self.prepared.config
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute, such as `scheduler`; compiled models stay."""
         if "prepared" in self.__dict__ and name in self.prepared.models:
             message = f"{name} is compiled, so it cannot be replaced by a {type(value).__name__}."
@@ -175,7 +175,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
             raise ConfigError(message, hint=hint, component=name)
         super().__setattr__(name, value)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Make pictures, with the arguments of the stock pipeline; sizes have those of the export as their defaults."""
         signature = inspect.signature(self.stock.__call__)
         given = signature.bind_partial(self, *args, **kwargs).arguments
@@ -269,7 +269,7 @@ class NeuronDiffusionPipelineBase(AdapterMethods):
         cores = {name: list(copies.core_ids) for name, copies in self.copies.items()}
         return {**describe_pipeline(self.prepared, pipe=self), "cores": cores}
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(self, *args: object, **kwargs: object) -> Self:
         """Accept the CPU, "neuron", and the compiled dtype: compiled programs cannot be moved or cast.
 
         Raises:

@@ -62,10 +62,10 @@ class _Refusal:
     def __init__(self, name: str, reason: str) -> None:
         self.__name__, self.__doc__, self._reason = name, f"Refused: {reason}.", reason
 
-    def __get__(self, instance: Any, owner: type) -> _Refusal:
+    def __get__(self, instance: object, owner: type) -> _Refusal:
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Refuse the call."""
         message = f"{self.__name__} is not supported by a compiled pipeline: {self._reason}."
         raise ConfigError(message, hint=remedy(self.__name__), option=self.__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _LARGE = 2**28
@@ -29,7 +29,13 @@ def without_weights() -> Iterator[None]:
     class LargeOnMeta(TorchFunctionMode):
         """A parameter is made before it is moved to the meta device: one of a large mixture is larger than memory."""
 
-        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        def __torch_function__(
+            self,
+            function: Any,
+            types: Sequence[type],
+            arguments: tuple[Any, ...] = (),
+            options: dict[str, Any] | None = None,
+        ) -> Any:
             options = options or {}
             if function is torch.empty and options.get("device") is None and _num_elements(arguments) > _LARGE:
                 options = options | {"device": "meta"}

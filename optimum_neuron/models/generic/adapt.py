@@ -84,7 +84,7 @@ def _alibi_of_slots(model: nn.Module) -> Iterator[None]:
         yield
         return
 
-    def build_alibi_tensor(mask: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+    def build_alibi_tensor(mask: torch.Tensor, *arguments: object, **options: object) -> torch.Tensor:
         slots = torch.ones(mask.shape[0], mask.shape[-1], dtype=torch.int64)
         return original(slots, *arguments, **options)
 

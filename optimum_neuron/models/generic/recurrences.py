@@ -81,8 +81,8 @@ def _griffin_block(
     /,
     input_states: torch.Tensor,
     position_ids: torch.Tensor,
-    *_: Any,
-    **__: Any,
+    *_: object,
+    **__: object,
 ) -> tuple[torch.Tensor, None]:
     """Griffin's recurrent block (De et al. 2024, sec. 2.3); transformers pads the convolution where tokens go on."""
     length = input_states.shape[1]
@@ -113,7 +113,7 @@ def _gated_scan(
 
 
 def _lightning_attention(
-    cache: StateCache, block: nn.Module, /, hidden_states: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, block: nn.Module, /, hidden_states: torch.Tensor, *_: object, **__: object
 ) -> tuple[torch.Tensor, None]:
     """Lightning attention (Qin et al. 2024, sec. 3): one product over the new tokens, and one with the state."""
     shape = (*hidden_states.shape[:2], block.num_attention_heads, 3 * block.head_dim)
@@ -141,7 +141,7 @@ def _lightning_attention(
 
 
 def _convolved_projection(
-    cache: StateCache, block: nn.Module, /, hidden_states: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, block: nn.Module, /, hidden_states: torch.Tensor, *_: object, **__: object
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """ZAYA's queries and keys, convolved, and values, half of which come from the token before (Figliolia 2025)."""
     shape, num_kv_heads = (*hidden_states.shape[:2], -1, block.head_dim), block.num_key_value_heads

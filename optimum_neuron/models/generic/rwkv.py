@@ -5,7 +5,7 @@ Shape legend: B rows, T tokens, D channels, L tokens of a span, I tokens that a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,7 +22,7 @@ _NOTHING = -1e38
 
 
 def attention(
-    cache: StateCache, module: nn.Module, /, hidden: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, module: nn.Module, /, hidden: torch.Tensor, *_: object, **__: object
 ) -> tuple[torch.Tensor, None]:
     """Run the time mixing of a layer (sec. 3.1.2)."""
     shifted = tokens_before(cache, module.layer_id, 0, hidden)
@@ -45,7 +45,7 @@ def attention(
 
 
 def feed_forward(
-    cache: StateCache, module: nn.Module, /, hidden: torch.Tensor, *_: Any, **__: Any
+    cache: StateCache, module: nn.Module, /, hidden: torch.Tensor, *_: object, **__: object
 ) -> tuple[torch.Tensor, None]:
     """Run the channel mixing of a layer (sec. 3.1.3)."""
     shifted = tokens_before(cache, module.layer_id, 1, hidden)

@@ -55,7 +55,7 @@ def _selective_scan(
     delta_bias: torch.Tensor | None = None,
     delta_softplus: bool = False,
     return_last_state: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Mamba's selective scan (Gu and Dao 2023, algorithm 2) in log2(T) steps; transformers has a step for each token.
 
@@ -91,12 +91,12 @@ def _state_space(
     original: Callable[..., Any],
     hidden_states: torch.Tensor,
     dt: torch.Tensor,
-    *arguments: Any,
+    *arguments: object,
     chunk_size: int,
     dt_bias: torch.Tensor | None = None,
     dt_softplus: bool = False,
     dt_limit: tuple[float, float] = (0.0, float("inf")),
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Mamba 2 (Dao and Gu 2024, sec. 6): the time steps are computed here, and those of padding are 0."""
     length = hidden_states.shape[1]
@@ -115,7 +115,7 @@ def _delta_rule(
     value: torch.Tensor,
     g: torch.Tensor,
     beta: torch.Tensor,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """The gated delta rule, with a decay for each head or for each channel."""
     assert options["use_qk_l2norm_in_kernel"], "queries and keys are normalized"

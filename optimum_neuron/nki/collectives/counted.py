@@ -27,7 +27,7 @@ def _metadata(opcode: str, tensor: NkiTensor, count: int, has_rdispls: bool) -> 
     return tensor.read().reshape(rows, count).to(torch.int64)
 
 
-def _by_counts(opcode: str, srcs: Any, dsts: Any, options: dict[str, Any]) -> None:
+def _by_counts(opcode: str, srcs: object, dsts: object, options: dict[str, Any]) -> None:
     """Send each rank of a group its elements, as many and from where the metadata say."""
     core, metadata = current(), options["metadata_tensor"]
     group = options["replica_group"].group_of(opcode, core)
@@ -99,7 +99,7 @@ def all_to_all_v(
     srcs: list[Any],
     dsts: list[Any],
     replica_group: ReplicaGroup,
-    metadata_tensor: Any,
+    metadata_tensor: object,
     recv_counts_known: bool = False,
     has_rdispls: bool = False,
     priority: int | None = None,
@@ -115,7 +115,7 @@ def all_gather_v(
     srcs: list[Any],
     dsts: list[Any],
     replica_group: ReplicaGroup,
-    metadata_tensor: Any,
+    metadata_tensor: object,
     recv_counts_known: bool = False,
     has_rdispls: bool = False,
     priority: int | None = None,

@@ -14,7 +14,7 @@ def all_reduce(
     srcs: list[Any],
     dsts: list[Any],
     replica_group: ReplicaGroup,
-    op: Any,
+    op: object,
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
@@ -48,7 +48,7 @@ def reduce_scatter(
     dsts: list[Any],
     replica_group: ReplicaGroup,
     collective_dim: int,
-    op: Any,
+    op: object,
     priority: int | None = None,
     name: str | None = None,
 ) -> None:

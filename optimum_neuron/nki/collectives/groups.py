@@ -86,7 +86,7 @@ def require_shapes(opcode: str, pair: Any, dim: int, dims: tuple[int, ...], grow
             )
 
 
-def reduction(opcode: str, op: Any) -> Operator:
+def reduction(opcode: str, op: object) -> Operator:
     operator = as_operator(op)
     if operator.name not in _REDUCTIONS:
         hint = "Use nl.add, nl.minimum or nl.maximum."

@@ -75,7 +75,7 @@ def collective_permute_implicit_reduce(
     srcs1_by_channel: list[list[Any]],
     dsts_by_channel: list[list[Any]],
     replica_group: ReplicaGroup,
-    op: Any,
+    op: object,
     channel_ids: list[int] = [0],  # noqa: B006 - the vendor's default; it is not changed
     priority: int | None = None,
     name: str | None = None,

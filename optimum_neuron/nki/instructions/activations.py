@@ -95,12 +95,12 @@ def read_accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
 @function
 def activation_reduce(
     dst: NkiTensor,
-    op: Any,
+    op: object,
     data: NkiTensor,
-    reduce_op: Any,
+    reduce_op: object,
     reduce_res: NkiTensor,
-    bias: Any = None,
-    scale: Any = 1.0,
+    bias: object = None,
+    scale: object = 1.0,
     name: str | None = None,
 ) -> None:
     """Compute `activation`, and the sum of its results into reduce_res."""

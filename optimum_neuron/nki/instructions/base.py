@@ -235,7 +235,7 @@ def recorded(
     )
 
 
-def _refuse_operand(instruction: Instruction, name: str, value: Any) -> None:
+def _refuse_operand(instruction: Instruction, name: str, value: object) -> None:
     message = f"{instruction.OPCODE} needs a tensor as {name}, not {type(value).__name__}."
     refuse(message, hint="Create it with nl.ndarray.", rule="operand", operand=name)
 

@@ -92,7 +92,7 @@ class Rand2(Instruction):
 
 
 @function
-def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> NkiInstruction:  # noqa: A002
+def rand2(dst: NkiTensor, min: object, max: object, name: str | None = None) -> NkiInstruction:  # noqa: A002
     """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
     return execute(Rand2(dst=dst, low=min, high=max, name=name))
 

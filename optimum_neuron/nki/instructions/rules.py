@@ -64,7 +64,7 @@ def limit(opcode: str, what: str, value: int, maximum: int) -> None:
         refuse(message, hint=hint, rule="tile_size", value=value, maximum=maximum)
 
 
-def not_both_in_psum(opcode: str, **tiles: Any) -> None:
+def not_both_in_psum(opcode: str, **tiles: object) -> None:
     """Require that at most one of the tiles is in PSUM."""
     inside = [name for name, tile in tiles.items() if isinstance(tile, NkiTensor) and tile.buffer is Buffer.psum]
     if len(inside) > 1:

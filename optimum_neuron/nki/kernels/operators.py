@@ -58,12 +58,16 @@ def _transposed(x_BNTH: torch.Tensor) -> torch.Tensor:
     return x_BNTH.flatten(0, 1).transpose(1, 2).contiguous()
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+def _keep(
+    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]
+) -> None:
     *tensors, ctx.scale = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
-def _gradient(ctx: Any, grad_BNTH: torch.Tensor, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+def _gradient(
+    ctx: torch.autograd.function.FunctionCtx, grad_BNTH: torch.Tensor, _: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
     query, key, value, out, sums = ctx.saved_tensors
     return (*_backward(query, key, value, out, sums, grad_BNTH.contiguous(), ctx.scale), None)
 

@@ -43,7 +43,7 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
     return affine_range(start, stop, step)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: Any = 1) -> None:
+def fori_loop(lower: object, upper: object, body_fun: Callable[[VirtualRegister], Any], step: object = 1) -> None:
     """Run a function for each number from lower to upper, on the device; it is given the number in a register."""
     with _loop(body_fun):
         for number in dynamic_range(lower, upper, step):

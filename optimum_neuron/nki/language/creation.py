@@ -22,7 +22,7 @@ _NAMES = itertools.count()
 
 
 def ndarray(
-    shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "", address: Any = None
+    shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "", address: object = None
 ) -> NkiTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named.
 
@@ -75,7 +75,7 @@ def _shared(core: Core, sizes: tuple[int, ...], kind: str, name: str) -> NkiTens
 
 
 def _allocated(
-    core: Core, sizes: tuple[int, ...], kind: str, place: Buffer, label: str, address: Any = None
+    core: Core, sizes: tuple[int, ...], kind: str, place: Buffer, label: str, address: object = None
 ) -> Storage:
     options: dict[str, Any] = {"name": label, "line": kernel_line(), "precise": core.precise}
     storage = Storage.empty(sizes, kind, place, is_traced=core.tape is not None, **options)
@@ -155,7 +155,7 @@ def empty_like(x: NkiTensor, dtype: Dtype | None = None, buffer: Buffer | None =
     return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
 
 
-def shared_constant(constant: Any) -> NkiTensor:
+def shared_constant(constant: object) -> NkiTensor:
     """Make a tensor in HBM, which the cores of a launch share, with the values of an array or of a .npy file."""
     array = np.load(constant, allow_pickle=False) if isinstance(constant, str | os.PathLike) else constant
     dtype = dtype_name(array.dtype) if hasattr(array, "dtype") else None

@@ -24,7 +24,7 @@ def load(src: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
     return result
 
 
-def store(dst: NkiTensor, value: Any) -> None:
+def store(dst: NkiTensor, value: object) -> None:
     """Copy a tile, or a number, to HBM."""
     tile = value
     if not isinstance(value, NkiTensor):
@@ -80,7 +80,7 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
     return x.expand_dim(axis if axis >= 0 else axis + x.ndim + 1)
 
 
-def where(condition: NkiTensor, x: Any, y: Any, dtype: Dtype | None = None) -> NkiTensor:
+def where(condition: NkiTensor, x: object, y: object, dtype: Dtype | None = None) -> NkiTensor:
     """Take x where the condition is not 0, and y elsewhere."""
     tiles = [value for value in (condition, x, y) if isinstance(value, NkiTensor)]
     shape = broadcast_shape("where", *tiles)
@@ -100,7 +100,7 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: Dtype | None = None) -> N
     return result
 
 
-def ds(start: Any, size: int) -> DynamicSlice:
+def ds(start: object, size: int) -> DynamicSlice:
     """Name `size` elements from start on."""
     return DynamicSlice(start, size)
 
@@ -121,40 +121,40 @@ def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Dtype, keepdims: bool) -> 
     return result
 
 
-def sum(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+def sum(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Add the last dimensions; a tile on the chip keeps one element for each partition."""
     return _reduced("add", x, axis, dtype, keepdims)
 
 
-def prod(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
+def prod(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
     """Multiply the last dimensions."""
     return _reduced("multiply", x, axis, dtype, keepdims)
 
 
-def max(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+def max(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Return the maximum of the last dimensions."""
     return _reduced("maximum", x, axis, dtype, keepdims)
 
 
-def min(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
+def min(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Return the minimum of the last dimensions."""
     return _reduced("minimum", x, axis, dtype, keepdims)
 
 
-def mean(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
+def mean(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
     """Return the mean of the last dimensions."""
     total = _reduced("add", x, axis, "float32", keepdims)
     count = x.size // total.size
     return apply(OPERATORS["multiply"], total, 1.0 / count, dtype=x.dtype if dtype is None else dtype)
 
 
-def var(x: NkiTensor, axis: Any, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
+def var(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
     """Return the variance of the last dimensions."""
     centered = apply(OPERATORS["subtract"], x, mean(x, axis, "float32", keepdims=True), dtype="float32")
     return mean(apply(OPERATORS["square"], centered), axis, x.dtype if dtype is None else dtype, keepdims)
 
 
-def all(x: NkiTensor, axis: Any, dtype: Dtype | None = None) -> NkiTensor:  # noqa: A001
+def all(x: NkiTensor, axis: object, dtype: Dtype | None = None) -> NkiTensor:  # noqa: A001
     """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
     holds = apply(OPERATORS["not_equal"], x, 0, dtype="float32")
     return _reduced("minimum", holds, axis, x.dtype if dtype is None else dtype, False)
@@ -163,11 +163,11 @@ def all(x: NkiTensor, axis: Any, dtype: Dtype | None = None) -> NkiTensor:  # no
 def rms_norm(
     x: NkiTensor,
     w: NkiTensor,
-    axis: Any,
+    axis: object,
     n: int,
     epsilon: float = 1e-6,
     dtype: Dtype | None = None,
-    compute_dtype: Any = None,
+    compute_dtype: object = None,
 ) -> NkiTensor:
     """Return `x / sqrt(sum(x * x) / n + epsilon) * w`; the sum is over the last dimensions.
 
@@ -196,7 +196,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
     return result if dtype is None else copy(result, dtype)
 
 
-def softmax(x: NkiTensor, axis: Any = -1, dtype: Dtype | None = None) -> NkiTensor:
+def softmax(x: NkiTensor, axis: object = -1, dtype: Dtype | None = None) -> NkiTensor:
     """Return the softmax over the last dimensions."""
     highest = _reduced("maximum", x, axis, "float32", True)
     powers = ndarray(x.shape, "float32")

@@ -30,7 +30,7 @@ def signature_of(operator: Operator) -> inspect.Signature:
     return inspect.Signature([*(_PARAMETER(name, kind) for name in names), _PARAMETER("dtype", kind, default=None)])
 
 
-def apply(operator: Operator, *operands: Any, **options: Any) -> Any:
+def apply(operator: Operator, *operands: object, **options: object) -> Any:
     """Compute an operator of tiles and numbers into a new tile.
 
     Raises:
@@ -44,7 +44,7 @@ def apply(operator: Operator, *operands: Any, **options: Any) -> Any:
     return _binary(operator, x, bound.arguments["y"], dtype)
 
 
-def _require_tile(operator: Operator, value: Any) -> NkiTensor:
+def _require_tile(operator: Operator, value: object) -> NkiTensor:
     if not isinstance(value, NkiTensor) or value.buffer.is_hbm:
         message = f"nl.{operator.name} computes tiles on the chip, and got {value!r}."
         refuse(message, hint="Load it with nl.load first.", rule="operand", instruction=operator.name)
@@ -60,13 +60,13 @@ def _unary(operator: Operator, x: NkiTensor, dtype: Dtype) -> NkiTensor:
     return result
 
 
-def promoted(*values: Any) -> str:
+def promoted(*values: object) -> str:
     """Return the dtype that holds the elements of all tiles among values."""
     names: list[str] = [value.dtype for value in values if isinstance(value, NkiTensor)]
     return functools.reduce(dtypes.promoted, names)
 
 
-def _binary(operator: Operator, x: Any, y: Any, dtype: Dtype) -> NkiTensor:
+def _binary(operator: Operator, x: object, y: object, dtype: Dtype) -> NkiTensor:
     if not isinstance(x, NkiTensor) and not isinstance(y, NkiTensor):
         _require_tile(operator, x)
     default = "uint8" if operator.name in _COMPARISONS else promoted(x, y)

@@ -19,11 +19,11 @@ _PARAMETER = inspect.Parameter
 class NKIObject:
     """Base of the classes that kernels use, beside enumerations; the hardware's compiler takes no others."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: object) -> None:
         if kwargs:
             raise TypeError(f"{type(self).__name__} has no {', '.join(kwargs)}")
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__init__ is NKIObject.__init__ or getattr(cls.__init__, "is_made", False):
             cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
@@ -37,7 +37,7 @@ def _initializer(cls: type) -> Any:
     own = [_PARAMETER(name, kind, default=getattr(cls, name, None)) for name in names]
     signature = inspect.Signature([_PARAMETER("self", kind), *own])
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
+    def __init__(self: object, *args: object, **kwargs: object) -> None:  # noqa: N807 - it becomes the class's own
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         for name in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .. import instructions as ins
 from ..dtypes import Dtype
@@ -32,7 +31,7 @@ def random_seed(seed: NkiTensor) -> None:
     ins.set_rng_seed(seed)
 
 
-def dropout(x: NkiTensor, rate: Any, dtype: Dtype | None = None) -> NkiTensor:
+def dropout(x: NkiTensor, rate: object, dtype: Dtype | None = None) -> NkiTensor:
     """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
     result = ndarray(x.shape, x.dtype)
     ins.dropout(result, x, rate)

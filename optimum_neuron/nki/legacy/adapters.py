@@ -105,7 +105,7 @@ def adapted(name: str, row: Row) -> Callable[..., OlderTensor]:
     signature = signature_of(row.parameters, takes_options=name not in _WITHOUT_OPTIONS)
     instruction = ins.FUNCTIONS[name]
 
-    def function(*args: Any, **kwargs: Any) -> OlderTensor:
+    def function(*args: object, **kwargs: object) -> OlderTensor:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments

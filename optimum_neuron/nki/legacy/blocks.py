@@ -72,13 +72,13 @@ class BlockedTensor:
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("a tensor with blocks has no elements in Python: index it")
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         tile, rest = self._chosen(key)
         if isinstance(tile, BlockedTensor):
             return tile
         return tile[rest] if rest else tile
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         if value is self:
             return
         tile, rest = self._chosen(key)
@@ -88,7 +88,7 @@ class BlockedTensor:
             return
         tile[rest or ...] = value
 
-    def _chosen(self, key: Any) -> tuple[OlderTensor | BlockedTensor, tuple[Any, ...]]:
+    def _chosen(self, key: object) -> tuple[OlderTensor | BlockedTensor, tuple[Any, ...]]:
         keys = key if isinstance(key, tuple) else (key,)
         count = len(self._blocks)
         block = tuple(_number(item) for item in keys[:count])
@@ -102,14 +102,14 @@ class BlockedTensor:
             return BlockedTensor(left, self._blocks[len(block) :]), ()
         return self._tiles[places], tuple(keys[count:])
 
-    def _refuse(self, key: Any) -> None:
+    def _refuse(self, key: object) -> None:
         message = f"{self.name} of shape {self.shape} has {len(self._blocks)} dimensions of blocks in front of the "
         message += f"partitions, which {key!r} does not name."
         hint = "Give a number within the sizes for each of them: functions take one tile."
         refuse(message, hint=hint, rule="block", tensor=self.name, shape=self.shape)
 
 
-def _number(item: Any) -> int | None:
+def _number(item: object) -> int | None:
     if isinstance(item, int | np.integer):
         return int(item)
     if isinstance(item, np.ndarray) and item.size == 1:

@@ -28,7 +28,7 @@ def refuse_unknown(function: str, options: dict[str, Any], known: Any = ()) -> N
 
 
 def ndarray(
-    shape: Sequence[int], dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named."""
     refuse_unknown("ndarray", kwargs, _HINTS)
@@ -54,7 +54,7 @@ def _allocation(buffer: Any) -> Allocation:
 
 
 def full(
-    shape: Sequence[int], fill_value: float, dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], fill_value: float, dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of one number."""
     refuse_unknown("full", kwargs, _HINTS)
@@ -65,14 +65,14 @@ def full(
 
 
 def zeros(
-    shape: Sequence[int], dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of zeros."""
     return full(shape, 0, dtype, buffer=buffer, name=name, **kwargs)
 
 
 def ones(
-    shape: Sequence[int], dtype: Dtype, *, buffer: Any = None, name: str = "", **kwargs: Any
+    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of ones."""
     return full(shape, 1, dtype, buffer=buffer, name=name, **kwargs)
@@ -92,7 +92,7 @@ def empty_like(
     return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
 
 
-def shared_constant(constant: Any, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+def shared_constant(constant: object, dtype: Dtype | None = None, **kwargs: object) -> OlderTensor:
     """Make a tensor in HBM with the values of an array."""
     refuse_unknown("shared_constant", kwargs)
     values = torch.as_tensor(constant)
@@ -101,19 +101,19 @@ def shared_constant(constant: Any, dtype: Dtype | None = None, **kwargs: Any) ->
     return result
 
 
-def shared_identity_matrix(n: int, dtype: Dtype = "uint8", **kwargs: Any) -> OlderTensor:
+def shared_identity_matrix(n: int, dtype: Dtype = "uint8", **kwargs: object) -> OlderTensor:
     """Make an identity matrix in HBM."""
     refuse_unknown("shared_identity_matrix", kwargs)
     return older(nl.shared_identity_matrix(n, dtype, nl.ndarray((n, n), dtype, Buffer.hbm)))
 
 
-def rand(shape: Sequence[int], dtype: Dtype = "float32", **kwargs: Any) -> OlderTensor:
+def rand(shape: Sequence[int], dtype: Dtype = "float32", **kwargs: object) -> OlderTensor:
     """Make a tile of uniform numbers from 0 to 1."""
     refuse_unknown("rand", kwargs)
     return older(nl.rand(tuple(int(size) for size in shape), dtype))
 
 
-def static_cast(input_data: Any, dtype: Dtype) -> Any:
+def static_cast(input_data: object, dtype: Dtype) -> Any:
     """Return an array of NumPy or of torch in a dtype of the core; in a kernel, a copy of a tile."""
     if hasattr(input_data, "storage") and hasattr(input_data, "buffer"):
         return older(nl.copy(input_data, dtype))

@@ -67,7 +67,7 @@ def store(dst: Any, value: Any, *, mask: Mask = None, **kwargs: Any) -> None:
     copy_to(target, nl.copy(tile) if tile.buffer is Buffer.psum else tile)
 
 
-def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
+def _require(value: object, function: str, name: str, *, is_hbm: bool) -> None:
     buffer = getattr(value, "buffer", None)
     if not isinstance(value, OlderTensor | IndexedTile) or buffer is None or buffer.is_hbm != is_hbm:
         place = "hbm" if is_hbm else "sbuf or psum"
@@ -76,7 +76,7 @@ def _require(value: Any, function: str, name: str, *, is_hbm: bool) -> None:
         refuse(message, hint=hint, rule="buffer", instruction=function, operand=name)
 
 
-def load_transpose2d(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+def load_transpose2d(src: object, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: object) -> OlderTensor:
     """Copy a matrix from HBM to SBUF, transposed."""
     refuse_unknown("load_transpose2d", kwargs)
     if mask is None:
@@ -84,7 +84,7 @@ def load_transpose2d(src: Any, *, mask: Mask = None, dtype: Dtype | None = None,
     return older(nl.transpose(load(src, mask=mask, dtype=dtype)))
 
 
-def transpose(x: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any) -> OlderTensor:
+def transpose(x: object, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: object) -> OlderTensor:
     """Exchange partitions and elements of a tile."""
     refuse_unknown("transpose", kwargs)
     return older(nl.transpose(resolved(x, mask), dtype))
@@ -99,7 +99,7 @@ def copy(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: A
     return masked(result, region)
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Mask = None, **kwargs: Any) -> Product:
+def matmul(x: object, y: object, *, transpose_x: bool = False, mask: Mask = None, **kwargs: object) -> Product:
     """Return `x @ y`, or `x.T @ y`: a product that `+=` adds to a tile in PSUM."""
     from .isa import nc_matmul
 
@@ -108,7 +108,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Mask = None, **kw
 
 
 def where(
-    condition: Any, x: Any, y: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any
+    condition: object, x: object, y: object, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: object
 ) -> OlderTensor:
     """Take x where the condition is not 0, and y elsewhere."""
     refuse_unknown("where", kwargs)
@@ -122,7 +122,7 @@ def broadcast_to(src: Any, *, shape: Any, **kwargs: Any) -> OlderTensor:
     return older(nl.broadcast_to(resolved(src), tuple(shape)))
 
 
-def expand_dims(data: Any, axis: Any) -> OlderTensor:
+def expand_dims(data: object, axis: object) -> OlderTensor:
     """Insert dimensions of size 1 behind the others."""
     result = resolved(data)
     for place in sorted(axis) if isinstance(axis, list | tuple) else (axis,):
@@ -131,7 +131,7 @@ def expand_dims(data: Any, axis: Any) -> OlderTensor:
 
 
 def gather_flattened(
-    data: Any, indices: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
+    data: object, indices: object, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: object
 ) -> OlderTensor:
     """Take the elements of each partition that its indices name, counted over all of its dimensions."""
     refuse_unknown("gather_flattened", kwargs)
@@ -156,7 +156,7 @@ def random_seed(seed: Any, *, mask: Mask = None, **kwargs: Any) -> None:
     nl.random_seed(resolved(seed) if isinstance(seed, OlderTensor | IndexedTile) else full((1, 1), seed, "int32"))
 
 
-def device_print(prefix: str, x: Any, *, mask: Mask = None, **kwargs: Any) -> None:
+def device_print(prefix: str, x: object, *, mask: Mask = None, **kwargs: object) -> None:
     """Print a tile, or what a mask leaves of it."""
     refuse_unknown("device_print", kwargs)
     tile = resolved(x, mask)
@@ -171,7 +171,7 @@ def loop_reduce(
     return LoopSum(x, as_operator(op), Region.of(mask, x.shape))
 
 
-def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Mask = None, **kwargs: Any) -> None:
+def atomic_rmw(dst: object, value: object, op: object, *, mask: Mask = None, **kwargs: object) -> None:
     """Add a tile or a number to elements of HBM that indices name, one row after the other."""
     refuse_unknown("atomic_rmw", kwargs)
     if as_operator(op).name != "add":
@@ -223,7 +223,7 @@ def all_reduce(
     return masked(result, region)
 
 
-def ds(start: Any, size: int) -> DynamicSlice:
+def ds(start: object, size: int) -> DynamicSlice:
     """Name `size` elements from start on."""
     return DynamicSlice(start, size)
 

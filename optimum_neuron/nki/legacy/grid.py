@@ -69,12 +69,12 @@ def affine_range(*args: Any, **kwargs: Any) -> range:
     return range(*map(int, args))
 
 
-def sequential_range(*args: Any, **kwargs: Any) -> range:
+def sequential_range(*args: object, **kwargs: object) -> range:
     """Return the numbers of a loop whose iterations follow each other."""
     return affine_range(*args, **kwargs)
 
 
-def static_range(*args: Any) -> range:
+def static_range(*args: object) -> range:
     """Return the numbers of a loop that the compiler unrolls."""
     return affine_range(*args)
 

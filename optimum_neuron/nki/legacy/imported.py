@@ -89,7 +89,7 @@ def _attend(
     values: list[NkiTensor],
     scale: float,
     causal: tuple[int, int] | None,
-    dtype: Any,
+    dtype: object,
 ) -> NkiTensor:
     """Compute one block of queries; `causal` has its first token and the size of the window."""
     (depth, rows), num_keys = queries.shape, keys.shape[1]

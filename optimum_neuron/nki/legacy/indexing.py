@@ -32,16 +32,16 @@ class IndexTile(np.ndarray):
     """Whether indices were read from memory."""
 
     @classmethod
-    def of(cls, values: Any, grid: tuple[int, ...] | None = None, *, is_dynamic: bool = False) -> Self:
+    def of(cls, values: object, grid: tuple[int, ...] | None = None, *, is_dynamic: bool = False) -> Self:
         """Return values as an index tile."""
         result = np.asarray(values).view(cls)
         result.grid, result.is_dynamic = grid, is_dynamic
         return result
 
-    def __array_finalize__(self, parent: Any) -> None:
+    def __array_finalize__(self, parent: object) -> None:
         self.grid, self.is_dynamic = None, getattr(parent, "is_dynamic", False)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         """Compute with arrays; the result has the grid of its inputs where theirs agree."""
         plain = [np.asarray(value) if isinstance(value, IndexTile) else value for value in inputs]
         result = getattr(ufunc, method)(*plain, **kwargs)
@@ -61,7 +61,7 @@ class IndexTile(np.ndarray):
             refuse(message, hint=hint, rule="mask", shape=self.shape)
         return bool(np.asarray(self).reshape(()))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         hint = "Make a tile of it with nisa.iota, and assign to that."
         refuse("An index tile cannot be assigned to.", hint=hint, rule="assignment")
 
@@ -90,7 +90,7 @@ class Grid(tuple[IndexTile, ...]):
 class _Mgrid:
     """`nl.mgrid[0:128, 0:512]`: index tiles of a grid."""
 
-    def __getitem__(self, key: Any) -> Grid:
+    def __getitem__(self, key: object) -> Grid:
         keys = key if isinstance(key, tuple) else (key,)
         axes = np.ogrid[keys]
         sizes = tuple(axis.size for axis in axes)

@@ -51,23 +51,23 @@ def kernel_of(func: Callable[..., Any], platform: str | None = None) -> Kernel:
         return func.changed(platform=platform) if platform else func
 
     @functools.wraps(func)
-    def run(*args: Any, **named: Any) -> Any:
+    def run(*args: object, **named: object) -> Any:
         return func(*map(_older, args), **{name: _older(value) for name, value in named.items()})
 
     return Kernel(run, platform=platform or DEFAULT_PLATFORM, is_older=True)
 
 
-def _older(value: Any) -> Any:
+def _older(value: object) -> Any:
     if isinstance(value, list | tuple) and any(isinstance(item, NkiTensor) for item in value):
         return type(value)(map(_older, value))
     return older(value) if isinstance(value, NkiTensor) else value
 
 
-def trace(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+def trace(func: Callable[..., Any] | None = None, **kwargs: object) -> Any:
     """Make a kernel that other kernels call; the same as `jit` here."""
     return jit(func, "trace", **kwargs)
 
 
-def simulate_kernel(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def simulate_kernel(kernel: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Run a kernel on NumPy arrays, and return its results."""
     return kernel_of(getattr(kernel, "kernel", kernel))(*args, **kwargs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from ..dtypes import FORMATS
 from ..memory import Buffer
@@ -36,7 +35,7 @@ def _function(operator: Operator) -> Callable[..., OlderTensor]:
         ]
     )
 
-    def function(*operands: Any, **options: Any) -> OlderTensor:
+    def function(*operands: object, **options: object) -> OlderTensor:
         bound = signature.bind(*operands, **options)
         bound.apply_defaults()
         refuse_unknown(operator.name, bound.arguments["kwargs"])

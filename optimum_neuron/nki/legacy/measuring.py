@@ -58,11 +58,11 @@ class Measured:
         self.benchmark_result: BenchmarkResult | None = None
         functools.update_wrapper(self, kernel, updated=())
 
-    def __getitem__(self, grid: Any) -> Measured:
+    def __getitem__(self, grid: object) -> Measured:
         """Return it for a grid."""
         return Measured(self.kernel[grid], self._after)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the kernel, and return its results."""
         result, cores = launch_on_cores(self.kernel, args, kwargs, record=True)
         streams: dict[int, list[Record]] = {}
@@ -169,7 +169,7 @@ def _empty_folder(folder: Any) -> Path | None:
     return path
 
 
-def _write(path: Path, content: Any) -> None:
+def _write(path: Path, content: object) -> None:
     write_bytes(path, json.dumps(content).encode(), error=ConfigError)
 
 

@@ -52,7 +52,7 @@ def transposed(data: Any, mask: Mask, dtype: Dtype, engine: ins.Engine) -> Older
 
 
 def tensor_copy_dynamic_src(
-    src: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
+    src: object, *, mask: Mask = None, dtype: Dtype | None = None, engine: object = engines.unknown, **kwargs: object
 ) -> OlderTensor:
     """Copy the part of a tile that indices in memory name."""
     refuse_unknown("tensor_copy_dynamic_src", kwargs)
@@ -72,13 +72,13 @@ def tensor_copy_dynamic_dst(
 
 def tensor_copy_predicated(
     *,
-    src: Any,
-    dst: Any,
-    predicate: Any,
+    src: object,
+    dst: object,
+    predicate: object,
     reverse_pred: bool = False,
     mask: Mask = None,
     dtype: Dtype | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
     refuse_unknown("tensor_copy_predicated", kwargs)
@@ -118,7 +118,7 @@ def memset(
     return new_tile(sizes, dtype, mask, lambda dst: ins.memset(dst, number, machine(engine)))
 
 
-def iota(expr: Any, dtype: Dtype, *, mask: Mask = None, **kwargs: Any) -> OlderTensor:
+def iota(expr: object, dtype: Dtype, *, mask: Mask = None, **kwargs: object) -> OlderTensor:
     """Make a tile of the values of an expression of index tiles."""
     refuse_unknown("iota", kwargs)
     values = expr.dense() if isinstance(expr, IndexTile) else np.atleast_2d(np.asarray(expr))
@@ -220,7 +220,12 @@ def dma_transpose(
 
 
 def local_gather(
-    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *, mask: Mask = None
+    src_buffer: object,
+    index: object,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+    *,
+    mask: Mask = None,
 ) -> OlderTensor:
     """Gather elements by the indices of each group of 16 partitions."""
     tile, indices = resolved(src_buffer, mask), resolved(index)
@@ -242,13 +247,13 @@ def nc_stream_shuffle(
 
 
 def builtin_custom_op(
-    function_name: Any,
-    lib_file_name: Any,
-    ulib_to_ucode_version: Any,
-    ulib_to_isa_version: Any,
-    srcs: Any,
-    dsts: Any,
-    **kwargs: Any,
+    function_name: object,
+    lib_file_name: object,
+    ulib_to_ucode_version: object,
+    ulib_to_isa_version: object,
+    srcs: object,
+    dsts: object,
+    **kwargs: object,
 ) -> None:
     """Refuse a custom operator, which is a binary of GpSimd."""
     message = f"The custom operator {function_name} of {lib_file_name} is a program of GpSimd, which is not simulated."

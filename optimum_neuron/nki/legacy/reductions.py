@@ -45,7 +45,13 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
 
 def _reduction(name: str) -> Any:
     def function(
-        x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Mask = None, keepdims: bool = False, **kwargs: Any
+        x: object,
+        axis: object,
+        *,
+        dtype: Dtype | None = None,
+        mask: Mask = None,
+        keepdims: bool = False,
+        **kwargs: object,
     ) -> OlderTensor:
         refuse_unknown(name, kwargs)
         return reduce(name, x, axis, dtype, mask, keepdims)
@@ -55,13 +61,13 @@ def _reduction(name: str) -> Any:
     return function
 
 
-def var(x: Any, axis: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any) -> OlderTensor:
+def var(x: object, axis: object, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: object) -> OlderTensor:
     """Return the variance over the last dimensions, of what a mask leaves."""
     refuse_unknown("var", kwargs)
     return reduce("var", x, axis, dtype, mask, False)
 
 
-def all_(x: Any, axis: Any, *, dtype: Dtype = bool, mask: Mask = None, **kwargs: Any) -> OlderTensor:
+def all_(x: object, axis: object, *, dtype: Dtype = bool, mask: Mask = None, **kwargs: object) -> OlderTensor:
     """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
     refuse_unknown("all", kwargs)
     return reduce("all", x, axis, "uint8" if dtype is bool else dtype, mask, False)

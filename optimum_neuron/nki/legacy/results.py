@@ -62,7 +62,7 @@ def machine(member: enum.Enum | None) -> Any:
     return member if kind is None else kind[member.name]
 
 
-def operator(op: Any, name: str = OP) -> Operator:
+def operator(op: object, name: str = OP) -> Operator:
     """Return an operator, given as a function of the older language, of NumPy, or as an operator."""
     return as_operator(op, name)
 
@@ -93,7 +93,7 @@ def like(data: Any, dtype: Dtype, mask: Mask, write: Callable[[NkiTensor], objec
     return new_tile(tuple(data.shape), data.dtype if dtype is None else dtype, mask, write)
 
 
-def vector(value: Any, data: NkiTensor) -> Any:
+def vector(value: object, data: NkiTensor) -> Any:
     """Return a number, or a vector with one element for each partition of a tile."""
     tile = resolved(value)
     if not isinstance(tile, NkiTensor):
@@ -104,7 +104,7 @@ def vector(value: Any, data: NkiTensor) -> Any:
     return older(rows)
 
 
-def place(value: Any) -> Any:
+def place(value: object) -> Any:
     """Return a tile that an instruction writes, given by reference."""
     tile = resolved(value) if isinstance(value, OlderTensor | IndexedTile | Product) else value
     if isinstance(tile, NkiTensor) and tile.elements_per_partition > 1 and not any(tile.strides[1:]):

@@ -51,7 +51,7 @@ class Arithmetic:
 
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
-    def operate(self: Any, other: Any) -> Any:
+    def operate(self: object, other: object) -> Any:
         if isinstance(other, np.ndarray):
             index = as_index(self)
             return getattr(np, name)(other, index) if swap else getattr(np, name)(index, other)
@@ -78,13 +78,13 @@ class OlderTensor(Arithmetic, NkiTensor):
     region: Region
     """What the mask of the function that made it left; missing without a mask."""
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(item, np.ndarray | OlderTensor | IndexedTile) for item in keys):
             return IndexedTile(self, _as_arrays(self, keys))
         return super().__getitem__(key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         target = self[key]
         if isinstance(value, IndexedTile) and value.was_added_to:
             return
@@ -92,7 +92,7 @@ class OlderTensor(Arithmetic, NkiTensor):
             return
         assign(resolved(target), value)
 
-    def __iadd__(self, other: Any) -> Self:
+    def __iadd__(self, other: object) -> Self:
         add_to(self, other)
         return self
 
@@ -126,7 +126,7 @@ class OlderTensor(Arithmetic, NkiTensor):
         return part_of(self, region)
 
 
-def as_index(value: Any) -> IndexTile:
+def as_index(value: object) -> IndexTile:
     """Return the elements of a tile in memory as indices that only the core knows."""
     tile = resolved(value)
     return IndexTile.of(tile.integers().numpy(), is_dynamic=True)
@@ -164,7 +164,7 @@ class IndexedTile(Arithmetic):
         """Memory that they are in."""
         return self.tensor.buffer
 
-    def __iadd__(self, other: Any) -> Self:
+    def __iadd__(self, other: object) -> Self:
         add_to(self.view(None), other)
         self.was_added_to = True
         return self
@@ -216,7 +216,7 @@ def expect(product: Product) -> Product:
     return product
 
 
-def settle(but: Any = None) -> None:
+def settle(but: object = None) -> None:
     """Run the product that still waits, unless it is the one that is used now."""
     core = current()
     product, core.pending = core.pending, None
@@ -229,7 +229,7 @@ def older(tensor: NkiTensor) -> OlderTensor:
     return tensor if isinstance(tensor, OlderTensor) else OlderTensor(tensor.storage, tensor.data)
 
 
-def resolved(value: Any, mask: Mask = None) -> Any:
+def resolved(value: object, mask: Mask = None) -> Any:
     """Return a tile as a view of what a mask leaves; a number as it is."""
     settle(but=value)
     if isinstance(value, IndexedTile | Product):
@@ -276,7 +276,7 @@ def copy_to(dst: NkiTensor, value: Any) -> None:
     (ins.tensor_copy if reached else ins.dma_copy)(dst, value)
 
 
-def assign(dst: NkiTensor, value: Any) -> None:
+def assign(dst: NkiTensor, value: object) -> None:
     """Write a value to a tensor, but for what the mask of its function left out; dimensions of size 1 are repeated."""
     settle(but=value)
     if isinstance(value, LoopSum):
@@ -316,7 +316,7 @@ def _move(dst: NkiTensor, source: NkiTensor) -> None:
     core.redirected[source.storage.number] = (len(stream) - 1, access)
 
 
-def add_to(dst: NkiTensor, value: Any) -> None:
+def add_to(dst: NkiTensor, value: object) -> None:
     """Add a product in PSUM, and anything else with the vector engine."""
     settle(but=value)
     if isinstance(value, Product) and value.tile is None and dst.buffer is Buffer.psum:
@@ -338,7 +338,7 @@ def add_to(dst: NkiTensor, value: Any) -> None:
     ins.tensor_tensor(dst, dst, other, OPERATORS["add"])
 
 
-def compute(operator: Operator, *operands: Any, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
+def compute(operator: Operator, *operands: object, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Compute an operator of tiles and numbers to a new tile; elements that a mask leaves out are undefined."""
     if dtype is None and _yields_floats(operator, operands):
         dtype = "float32"
@@ -374,7 +374,7 @@ def widened(part: NkiTensor, shape: tuple[int, ...], region: Region) -> OlderTen
     return result
 
 
-def _part(operand: Any, region: Region) -> Any:
+def _part(operand: object, region: Region) -> Any:
     """Return the part of an operand in a block; dimensions of size 1 are repeated."""
     shape = getattr(operand, "shape", None)
     if not shape:

@@ -10,10 +10,10 @@ from .tiles import IndexedTile, OlderTensor, resolved
 class _Annotation(type):
     """Makes `tensor[128, 512]` an annotation; Python does not check it, and neither do kernels here."""
 
-    def __getitem__(cls, shape: Any) -> type:
+    def __getitem__(cls, shape: object) -> type:
         return cls
 
-    def __instancecheck__(cls, value: Any) -> bool:
+    def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, OlderTensor | IndexedTile)
 
 
@@ -25,7 +25,7 @@ class mutable_tensor(tensor):  # noqa: N801 - the vendor's name
     """A parameter that the kernel may write."""
 
 
-def scalar(value: Any) -> Any:
+def scalar(value: object) -> Any:
     """Return a number, or the only element of a tile as a number that only the device knows."""
     from ..instructions import VirtualRegister
 

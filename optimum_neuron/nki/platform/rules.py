@@ -61,7 +61,7 @@ def check(kernel: Callable[..., Any]) -> None:
     )
 
 
-def _plain(function: Any) -> Any:
+def _plain(function: object) -> Any:
     """Return the function that a kernel, a partial or a method is of."""
     while True:
         inner = getattr(function, "function", None) or getattr(function, "func", None)
@@ -79,7 +79,7 @@ class _Reader:
         self._done: set[types.CodeType] = set()
         self._open: list[types.CodeType] = []
 
-    def read(self, function: Any) -> None:
+    def read(self, function: object) -> None:
         """Read a function of Python, and those that it calls."""
         code = getattr(function, "__code__", None)
         if code is None or code in self._done:
@@ -93,7 +93,7 @@ class _Reader:
         self._open.pop()
         self._done.add(code)
 
-    def _look(self, node: ast.AST, function: Any) -> None:
+    def _look(self, node: ast.AST, function: object) -> None:
         unknown = syntax.STATEMENTS.get(type(node))
         if unknown is not None:
             self._add(node, function, unknown.rule, f"This is {unknown.what}.", unknown.hint, syntax.FRONT_END)
@@ -109,7 +109,7 @@ class _Reader:
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
             self._value(node, function)
 
-    def _constant(self, node: ast.Constant, function: Any) -> None:
+    def _constant(self, node: ast.Constant, function: object) -> None:
         value = node.value
         if isinstance(value, complex | bytes):
             message, hint = f"This is a {type(value).__name__} value.", "Use None, bool, int, float or text."
@@ -118,19 +118,19 @@ class _Reader:
             hint = "Use numbers of 32 bits."
             self._add(node, function, "value", f"{value} needs more than 32 bits.", hint, syntax.GUIDE)
 
-    def _keys(self, node: ast.Dict, function: Any) -> None:
+    def _keys(self, node: ast.Dict, function: object) -> None:
         for key in node.keys:
             if isinstance(key, ast.Constant) and not isinstance(key.value, str):
                 message = f"The key {key.value!r} of a dict is no text."
                 self._add(node, function, "dict", message, "Use text as keys.", syntax.GUIDE)
 
-    def _value(self, node: ast.Name | ast.Attribute, function: Any) -> None:
+    def _value(self, node: ast.Name | ast.Attribute, function: object) -> None:
         value = _found(node, function)
         if isinstance(value, np.ndarray | torch.Tensor):
             message = f"{ast.unparse(node)} is an array outside the kernel."
             self._add(node, function, "closure", message, "Pass it as an argument.", syntax.GUIDE)
 
-    def _call(self, node: ast.Call, function: Any) -> None:
+    def _call(self, node: ast.Call, function: object) -> None:
         found = _found(node.func, function)
         if found is _MISSING or isinstance(found, Operator):
             return
@@ -161,7 +161,7 @@ class _Reader:
             hint = "Compute it before the kernel is called, and pass it; or use nki.isa and nki.language."
             self._add(node, function, "library", message, hint, syntax.GUIDE)
 
-    def _follow(self, node: ast.Call, function: Any, called: types.FunctionType) -> None:
+    def _follow(self, node: ast.Call, function: object, called: types.FunctionType) -> None:
         if called.__code__ in self._open:
             message = f"{called.__name__} calls itself, and every call is inlined."
             self._add(node, function, "recursion", message, "Write it as a loop.", syntax.GUIDE)
@@ -232,7 +232,7 @@ def _found(node: ast.AST, function: Any) -> Any:
     return function.__globals__.get(node.id, getattr(builtins, node.id, _MISSING))
 
 
-def _module(called: Any) -> str:
+def _module(called: object) -> str:
     return str(getattr(called, "__module__", None) or type(called).__module__).partition(".")[0]
 
 
@@ -241,7 +241,7 @@ def _folders() -> tuple[str, ...]:
     return str(Path(inspect.__file__).parent), "site-packages"
 
 
-def _is_library(called: Any) -> bool:
+def _is_library(called: object) -> bool:
     """Return whether a callable is one of the standard library or of an installed package."""
     module = _module(called)
     if module in sys.stdlib_module_names:

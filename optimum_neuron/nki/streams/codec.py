@@ -133,7 +133,7 @@ def _number(value: Affine) -> Any:
     return [value.base, *value.steps]
 
 
-def _operand(value: Any) -> Any:
+def _operand(value: object) -> Any:
     if isinstance(value, View):
         return {"view": _view(value)}
     if isinstance(value, Gather):
@@ -160,7 +160,7 @@ def _operand(value: Any) -> Any:
     return value
 
 
-def structure_of(result: Any) -> Any:
+def structure_of(result: object) -> Any:
     """Return what a kernel returned, as plain data."""
     if isinstance(result, Input | Output):
         return {"input" if isinstance(result, Input) else "output": result.number}
@@ -199,7 +199,7 @@ class _Reader:
             constants=dict(constants),
         )
 
-    def _memory(self, name: str, buffer: str, dtype: str, shape: Any, address: Any, line: int) -> Memory:
+    def _memory(self, name: str, buffer: str, dtype: str, shape: object, address: object, line: int) -> Memory:
         kind, sizes = FORMATS[dtype].name, _sizes(shape)
         place = None if address is None else _sizes(address)
         if place is not None and len(place) != 2:
@@ -234,11 +234,11 @@ class _Reader:
         values = tuple((_of(str, name), self._operand(value, depth)) for name, value in _of(dict, operands).items())
         return Step(_of(str, kind), values, self._lines[_index(line)])
 
-    def _view(self, parts: Any, depth: int = 0) -> View:
+    def _view(self, parts: object, depth: int = 0) -> View:
         tensor, offset, shape, strides, *viewed = _of(list, parts)
         return View(self._tensor(tensor), _affine(offset, depth), _sizes(shape), _sizes(strides), _dtype(viewed))
 
-    def _operand(self, value: Any, depth: int) -> Any:
+    def _operand(self, value: object, depth: int) -> Any:
         if isinstance(value, list):
             return tuple(self._operand(item, depth) for item in value)
         if not isinstance(value, dict):
@@ -296,11 +296,11 @@ def _pattern(pairs: Any) -> tuple[tuple[int, int], ...]:
     return tuple((_index(step), _index(count)) for step, count in pairs)
 
 
-def _sizes(values: Any) -> tuple[int, ...]:
+def _sizes(values: object) -> tuple[int, ...]:
     return tuple(_index(value) for value in _of(list, values))
 
 
-def _affine(values: Any, depth: int) -> Affine:
+def _affine(values: object, depth: int) -> Affine:
     base, *steps = (_of(int, value) for value in _of(list, values))
     if len(steps) != depth:
         raise ValueError(f"a number has {len(steps)} steps in {depth} loops")

@@ -95,7 +95,7 @@ def _last_uses(nodes: Sequence[Node]) -> dict[int, int]:
     return {tensor: place for place, node in enumerate(nodes) for tensor in _tensors(node)}
 
 
-def _tensors(value: Any) -> Iterator[int]:
+def _tensors(value: object) -> Iterator[int]:
     if isinstance(value, View | Allocate | Places):
         yield value.tensor
     elif isinstance(value, Gather):
@@ -135,7 +135,7 @@ class _Shape:
         return cls(None if escapes else key, np.array(numbers, dtype=np.int64))
 
 
-def _key(value: Any, own: dict[int, int], numbers: list[int]) -> Any:
+def _key(value: object, own: dict[int, int], numbers: list[int]) -> Any:
     """Return what must be equal, and append what may grow; `own` numbers the tensors that an iteration makes."""
     if isinstance(value, bool) or value is None or isinstance(value, float | str):
         return type(value).__name__, repr(value)
@@ -204,7 +204,7 @@ def _grown(nodes: Sequence[Node], growth: Iterator[int], depth: int = 0) -> Iter
         yield _grow(node, growth, depth)
 
 
-def _grow(value: Any, growth: Iterator[int], depth: int) -> Any:
+def _grow(value: object, growth: Iterator[int], depth: int) -> Any:
     """Return a value with the steps of the loop around it, in the order in which `_key` appends numbers."""
     grow: Callable[[Any], Any] = lambda item: _grow(item, growth, depth)  # noqa: E731 - a name for one use each
     if isinstance(value, bool):

@@ -238,7 +238,7 @@ class _Machine:
         return checked_action
 
     # ------------------------------------------------------------------ operands
-    def _operand(self, value: Any) -> Any:
+    def _operand(self, value: object) -> Any:
         """Return an operand, or a function of the loops' numbers that returns it."""
         if isinstance(value, View):
             return functools.partial(self.view, value)
@@ -319,11 +319,11 @@ class _Machine:
 class _Held:
     """An operand that is callable itself, such as an operator."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 
-def _plain(item: Any, indices: Indices) -> Any:
+def _plain(item: object, indices: Indices) -> Any:
     if isinstance(item, _Held):
         return item.value
     return item(indices) if callable(item) else item

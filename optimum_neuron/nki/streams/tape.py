@@ -176,7 +176,7 @@ class Tape:
             return Gather(number, pattern, value.first, self.view(value.indices), *rows)
         return Places(number, self.tensors.constant(value.addresses.where(value.valid, -1)), value.skip)
 
-    def _operand(self, instruction: Instruction, name: str, value: Any) -> Any:
+    def _operand(self, instruction: Instruction, name: str, value: object) -> Any:
         if isinstance(value, Elements):
             return self._part(value)
         if isinstance(value, Operator):

@@ -87,7 +87,7 @@ def _shared(tensors: Tensors, grid: tuple[int, ...]) -> list[int]:
     return [number for number, memory in enumerate(tensors.memories) if grid and memory.buffer == place]
 
 
-def _placed(value: Any, tensors: Tensors, inputs: list[int]) -> Any:
+def _placed(value: object, tensors: Tensors, inputs: list[int]) -> Any:
     """Return arguments with tensors in HBM that have no memory in place of arrays."""
     if isinstance(value, torch.Tensor | np.ndarray):
         shape = tuple(int(size) for size in value.shape)
@@ -117,7 +117,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refuse(message, hint=hint, rule="values")
 
 
-def _result(value: Any, tape: Tape, inputs: list[int], outputs: list[View]) -> Any:
+def _result(value: object, tape: Tape, inputs: list[int], outputs: list[View]) -> Any:
     """Return what a kernel returned, with tensors by number."""
     if isinstance(value, list | tuple):
         return tuple(_result(item, tape, inputs, outputs) for item in value)

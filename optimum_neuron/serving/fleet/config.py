@@ -134,7 +134,7 @@ def read_fleet(path: str | Path) -> FleetConfig:
     )
 
 
-def parse_fleet(args: Any) -> FleetConfig:
+def parse_fleet(args: object) -> FleetConfig:
     """Return the fleet that the `args` of an application describe.
 
     Example:
@@ -162,7 +162,7 @@ _OF_GROUP = {field.name for field in dataclasses.fields(ReplicaGroup)} - {"model
 _OF_MODEL = {field.name for field in dataclasses.fields(ModelSpec)}
 
 
-def _group(data: Any) -> ReplicaGroup:
+def _group(data: object) -> ReplicaGroup:
     """A model with its replicas, or a group of several `models`."""
     if isinstance(data, dict) and "models" in data:
         fields = _fields(data, "a group", {*_OF_GROUP, "models"})
@@ -181,7 +181,7 @@ def _model(fields: Mapping[str, Any]) -> ModelSpec:
     return ModelSpec(**{"name": fields["source"], **fields})
 
 
-def _fields(data: Any, what: str, known: set[str]) -> dict[str, Any]:
+def _fields(data: object, what: str, known: set[str]) -> dict[str, Any]:
     """Return the fields of a mapping, all known."""
     if not isinstance(data, Mapping):
         message = f"{what} is no mapping: {str(data)[:80]!r}"

@@ -62,7 +62,7 @@ class Fleet(Deployment):
         """End watching."""
         self._ended.set()
 
-    async def answer(self, endpoint: str, body: Any, call: Call) -> Answer:
+    async def answer(self, endpoint: str, body: object, call: Call) -> Answer:
         """Answer the body of a request; see `Deployment.answer`."""
         if endpoint not in ENDPOINTS:
             message = f"There is no endpoint {endpoint}{nearest(endpoint, ENDPOINTS) or '.'}"
@@ -89,7 +89,7 @@ class Fleet(Deployment):
         message = f"{MOST_ATTEMPTS} replicas died while they answered the request."
         raise RequestError(message, hint="Send it again, or a smaller one.", status=503, code="replica_died")
 
-    def _find(self, body: Any) -> tuple[ReplicaGroup, str]:
+    def _find(self, body: object) -> tuple[ReplicaGroup, str]:
         """Return the group of a body's model and the model's name; a wrong body goes to any group, which reports it."""
         name = body.get("model") if isinstance(body, dict) else None
         if not isinstance(name, str | None):
@@ -99,7 +99,7 @@ class Fleet(Deployment):
         return group, group.names[name].name if name else models[0]
 
     async def _send(
-        self, group: ReplicaGroup, name: str, endpoint: str, body: Any, call: Call
+        self, group: ReplicaGroup, name: str, endpoint: str, body: object, call: Call
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of a replica's answer; leaving the loop cancels it there."""
         from ray.exceptions import NodeDiedError, RayActorError, WorkerCrashedError

@@ -32,7 +32,7 @@ class Replica:
         self._group, self._options = group, options
         self._opened = {} if group.is_multiplexed else {spec.name: Opened(spec, options) for spec in group.models}
 
-    async def answer(self, endpoint: str, body: Any, call: dict[str, Any]) -> AsyncIterator[Part]:
+    async def answer(self, endpoint: str, body: object, call: dict[str, Any]) -> AsyncIterator[Part]:
         """Yield the parts of an answer; see `Deployment.answer`."""
         try:
             opened = await self._find(body)
@@ -47,7 +47,7 @@ class Replica:
         except Exception as error:  # noqa: BLE001  # the ingress raises it again
             yield "problem", problem_of(error)
 
-    async def _find(self, body: Any) -> Opened:
+    async def _find(self, body: object) -> Opened:
         """Return what answers for the model of a body; a wrong body goes to any model, which reports it."""
         name = body.get("model") if isinstance(body, dict) else None
         spec = self._group.names.get(name) if isinstance(name, str) else None

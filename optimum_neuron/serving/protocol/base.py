@@ -26,7 +26,7 @@ MAX_VALUES = 50_000
 """Values of nested data in one field."""
 
 
-def check_nested(value: Any, max_characters: int = MAX_TEXT) -> Any:
+def check_nested(value: object, max_characters: int = MAX_TEXT) -> Any:
     """Return plain data that is within the limits of nested data."""
     level, num_values, num_characters = [value], 0, 0
     for _ in range(MAX_DEPTH + 1):
@@ -45,7 +45,7 @@ def check_nested(value: Any, max_characters: int = MAX_TEXT) -> Any:
     raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep; the limit is {MAX_DEPTH}")
 
 
-def _check_schema(value: Any) -> Any:
+def _check_schema(value: object) -> Any:
     return check_nested(value, MAX_SCHEMA)
 
 
@@ -81,7 +81,7 @@ class Request(Strict):
     """The end user, which OpenAI's clients may name; it has no meaning here."""
 
 
-def parse(kind: type[Body], body: Any) -> Body:
+def parse(kind: type[Body], body: object) -> Body:
     """Return the checked body."""
     try:
         return kind.model_validate(body)

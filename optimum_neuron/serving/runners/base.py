@@ -78,7 +78,7 @@ class BatchedModel:
         self._thread.shutdown(cancel_futures=True)
         self.model.close()
 
-    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def run(self, work: Callable[..., Any], *arguments: object) -> Any:
         """Run work on the host, such as tokenizing, outside of the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 

@@ -20,6 +20,8 @@ from .base import BatchedModel
 from .batcher import IsWanted
 
 if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
     from ..served import Served
 
 
@@ -90,7 +92,7 @@ class Painter(BatchedModel):
         return list(output.images)
 
 
-def _stop_unless(pipe: Any, is_wanted: IsWanted) -> dict[str, Any]:
+def _stop_unless(pipe: DiffusionPipeline, is_wanted: IsWanted) -> dict[str, Any]:
     """Skip the steps that are left if nobody waits for the images."""
     if not is_wanted():
         pipe._interrupt = True  # diffusers' own switch, which pipelines read before each step

@@ -45,7 +45,7 @@ class _Unwanted(StoppingCriteria):
     def __init__(self, is_wanted: IsWanted) -> None:
         self._is_wanted = is_wanted
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return whether to end, for each row."""
         return torch.full((len(input_ids),), not self._is_wanted())
 

@@ -14,11 +14,14 @@ import importlib.util
 import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.wording import first_line
 from ...errors import ConfigError, ModelError, WeightsError
 from .additions import DENOISERS, PipelineAdditions, denoiser_name
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 _WHERE = ("cache_dir", "force_download", "local_files_only", "token")
 """Fields of `SourceOptions` that say how files are downloaded; others are about the pipeline."""
@@ -26,7 +29,7 @@ _DEFAULT_FILE = "pytorch_lora_weights.safetensors"
 """Name that diffusers gives to a LoRA adapter."""
 
 
-def apply_adapters(pipe: Any, additions: PipelineAdditions, **where: Any) -> None:
+def apply_adapters(pipe: DiffusionPipeline, additions: PipelineAdditions, **where: object) -> None:
     """Add the adapters of a pipeline to its modules.
 
     Args:
@@ -40,7 +43,7 @@ def apply_adapters(pipe: Any, additions: PipelineAdditions, **where: Any) -> Non
         _load_image_adapters(pipe, additions, downloads)
 
 
-def fuse_loras(pipe: Any, loras: Sequence[tuple[str, str | None, str, float]], **downloads: Any) -> None:
+def fuse_loras(pipe: DiffusionPipeline, loras: Sequence[tuple[str, str | None, str, float]], **downloads: Any) -> None:
     """Add LoRA adapters to the weights of a pipeline.
 
     Args:
@@ -68,7 +71,7 @@ def require_peft() -> None:
         raise ConfigError("LoRA adapters need PEFT, which is not installed.", hint=hint, package="peft")
 
 
-def _load_lora(pipe: Any, model: str, file: str | None, name: str, downloads: dict[str, Any]) -> None:
+def _load_lora(pipe: DiffusionPipeline, model: str, file: str | None, name: str, downloads: dict[str, Any]) -> None:
     details = {"adapter": model, "weight_name": file}
     if file is None and not Path(model).exists():
         file = _DEFAULT_FILE  # without it, diffusers asks the Hub for a list of files
@@ -94,14 +97,14 @@ def _reason(error: Exception) -> str:
     )
 
 
-def _other_model(pipe: Any, subject: str, reason: str, details: dict[str, Any]) -> WeightsError:
+def _other_model(pipe: DiffusionPipeline, subject: str, reason: str, details: dict[str, Any]) -> WeightsError:
     base = f"{type(pipe).__name__} of {pipe.name_or_path or 'this model'}"
     message = f"{subject} does not fit {base}: {reason.rstrip('.: ')}."
     hint = "Pass an adapter that was trained on this model."
     return WeightsError(message, hint=hint, reason=reason, **details)
 
 
-def _load_image_adapters(pipe: Any, additions: PipelineAdditions, downloads: dict[str, Any]) -> None:
+def _load_image_adapters(pipe: DiffusionPipeline, additions: PipelineAdditions, downloads: dict[str, Any]) -> None:
     """Load image adapters, with their encoder of images, and put their scales into the weights."""
     if not hasattr(pipe, "load_ip_adapter"):
         name = type(pipe).__name__

@@ -14,12 +14,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, ModelError
 from ...files.plain_json import read_object
 from ...options.peer_attributes import joined
 from ..source import find_folder
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 ADDITION_SYNONYMS = {
     "unet": "unet_id",
@@ -140,7 +143,7 @@ class PipelineAdditions:
         return list(zip(self.lora_model_ids, files, names, self.lora_scales or (1.0,) * number, strict=True))
 
 
-def denoiser_name(pipe: Any) -> str | None:
+def denoiser_name(pipe: DiffusionPipeline) -> str | None:
     """Return the name of the model that runs in every step of a pipeline; None if it has another one."""
     return next((name for name in DENOISERS if getattr(pipe, name, None) is not None), None)
 
@@ -166,13 +169,13 @@ def _attribute(name: str) -> str:
     return "model_id" if name == "ip_adapter_id" else name.removeprefix("lora_").removeprefix("ip_adapter_")
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if not isinstance(value, (str, Path)):
         raise _wrong_type(name, value, "a folder or an id")
     return str(value)
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def _texts(name: str, value: object) -> tuple[str, ...]:
     values = [value] if isinstance(value, (str, Path)) else value
     if not isinstance(values, (list, tuple)) or not all(isinstance(item, (str, Path)) for item in values):
         raise _wrong_type(name, value, "one name or a list of them")
@@ -190,7 +193,7 @@ def _scales(name: str, value: Any) -> tuple[float, ...]:
         raise _wrong_type(name, value, "one number or a list of them") from None
 
 
-def _wrong_type(name: str, value: Any, expected: str) -> ConfigError:
+def _wrong_type(name: str, value: object, expected: str) -> ConfigError:
     return ConfigError(f"{name}={value!r} is not {expected}.", hint=f"Pass {expected}.", option=name, value=value)
 
 
@@ -222,7 +225,9 @@ def _require_lengths(additions: PipelineAdditions, names: tuple[str, ...]) -> No
         raise ConfigError(message, hint="Pass one value for each adapter.", lengths=numbers)
 
 
-def load_additions(additions: PipelineAdditions, pipeline: Path, *, dtype: Any = None, **where: Any) -> dict[str, Any]:
+def load_additions(
+    additions: PipelineAdditions, pipeline: Path, *, dtype: object = None, **where: object
+) -> dict[str, Any]:
     """Load the modules that replace or join those of a pipeline, as keywords of diffusers' `from_pretrained`.
 
     Args:
@@ -244,7 +249,7 @@ def load_additions(additions: PipelineAdditions, pipeline: Path, *, dtype: Any =
     return loaded
 
 
-def _load(folder: Path, dtype: Any) -> Any:
+def _load(folder: Path, dtype: object) -> Any:
     import diffusers
 
     name = read_object(folder / "config.json").get("_class_name")

@@ -12,7 +12,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +22,9 @@ from ...errors import ModelError
 from ...files.plain_json import read_object
 from ..source import ModelSource
 from .safety import SAFETY_CHECKER
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 DEFAULT_LENGTH = 77
 """Tokens of a prompt where neither a tokenizer nor a text encoder has a limit: those of CLIP."""
@@ -59,7 +62,7 @@ class StandInTokenizer:
         return []
 
 
-def bare_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> Any:
+def bare_pipeline(source: ModelSource, kind: type[DiffusionPipeline], models: Mapping[str, Any]) -> Any:
     """Build a stock pipeline around models without weights.
 
     Args:
@@ -85,7 +88,9 @@ def bare_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any]) -> 
         raise ModelError(message, hint="Check the folder.", folder=str(source.folder)) from error
 
 
-def _require_models(source: ModelSource, kind: Any, parameters: Mapping[str, Any], models: Mapping[str, Any]) -> None:
+def _require_models(
+    source: ModelSource, kind: type[DiffusionPipeline], parameters: Mapping[str, Any], models: Mapping[str, Any]
+) -> None:
     """Reject a pipeline without the models that every call needs."""
     optional = getattr(kind, "_optional_components", ())
     missing = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -23,6 +23,9 @@ from .additions import DENOISERS, PipelineAdditions, load_additions
 from .safety import SAFETY_CHECKER
 from .stock import pipeline_class, stock_pipeline
 from .variants import MULTI
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 _ENDINGS = ("ControlNetImg2Img", "ControlNetInpaint", "ControlNet", "Img2Img", "Inpaint")
 """Variants in the names of pipelines."""
@@ -46,7 +49,7 @@ def customize(
     task: str,
     additions: PipelineAdditions,
     *,
-    kind: Any = None,
+    kind: type[DiffusionPipeline] | None = None,
     given: Mapping[str, Any] | None = None,
     **where: Any,
 ) -> Custom:

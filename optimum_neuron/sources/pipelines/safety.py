@@ -12,23 +12,26 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from ...base.core import Choice
 
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
 SAFETY_CHECKER = "safety_checker"
 
 
-def compiled_models(pipe: Any) -> dict[str, nn.Module]:
+def compiled_models(pipe: DiffusionPipeline) -> dict[str, nn.Module]:
     """Return the models of a pipeline that programs carry out, by their names in it: all but the safety checker."""
     parts = pipe.components.items()
     return {name: part for name, part in parts if isinstance(part, nn.Module) and name != SAFETY_CHECKER}
 
 
-def cast_checker(pipe: Any, dtype: str) -> None:
+def cast_checker(pipe: DiffusionPipeline, dtype: str) -> None:
     """Let a pipeline have its safety checker in the dtype of its models, as its input has; a given one is copied."""
     checker, wanted = getattr(pipe, SAFETY_CHECKER, None), getattr(torch, dtype)
     if checker is not None and checker.dtype != wanted:
@@ -36,7 +39,7 @@ def cast_checker(pipe: Any, dtype: str) -> None:
 
 
 @contextlib.contextmanager
-def unchecked(pipe: Any) -> Iterator[None]:
+def unchecked(pipe: DiffusionPipeline) -> Iterator[None]:
     """Let a pipeline return its pictures as they are for a while: a black one would equal any other black one."""
     own = vars(pipe).get(SAFETY_CHECKER)
     if own is None:
@@ -50,7 +53,7 @@ def unchecked(pipe: Any) -> Iterator[None]:
         vars(pipe)[SAFETY_CHECKER] = own
 
 
-def describe_checker(pipe: Any) -> dict[str, Any]:
+def describe_checker(pipe: DiffusionPipeline) -> dict[str, Any]:
     """Return whether a pipeline checks its pictures, as plain data; nothing where its class has no checker."""
     if SAFETY_CHECKER not in pipe.components:
         return {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.progress import hidden_bars
 from ...base.wording import first_line
@@ -19,6 +19,9 @@ from ..source import ModelSource, read_config
 from .additions import PipelineAdditions
 from .safety import SAFETY_CHECKER, cast_checker
 from .variants import MULTI, NETS, describe_module
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
 
 _TASK_TABLES = {
     "text-to-image": "AUTO_TEXT2IMAGE_PIPELINES_MAPPING",
@@ -64,7 +67,9 @@ def pipeline_class(name: str, task: str = "auto") -> Any:
     raise ModelError(f"diffusers has no pipeline for {task} beside {name}.", hint="Pass another task.", task=task)
 
 
-def component_sources(source: ModelSource, kind: Any, modules: Mapping[str, Any]) -> dict[str, ModelSource]:
+def component_sources(
+    source: ModelSource, kind: type[DiffusionPipeline], modules: Mapping[str, Any]
+) -> dict[str, ModelSource]:
     """Return the models of a pipeline that are compiled, by their names in it.
 
     Args:
@@ -113,7 +118,9 @@ def _require_folder(folder: Path, name: str, *, hint: str) -> None:
         raise ModelError(message, hint=hint, folder=str(folder), component=name)
 
 
-def stock_pipeline(source: ModelSource, kind: Any, models: Mapping[str, Any], *, dtype: str = "float32") -> Any:
+def stock_pipeline(
+    source: ModelSource, kind: type[DiffusionPipeline], models: Mapping[str, Any], *, dtype: str = "float32"
+) -> Any:
     """Build a stock pipeline of a class with the given models; what else it has is loaded from its folder.
 
     Args:

@@ -13,9 +13,9 @@ from .tracer import checked_inputs, traced_program
 
 def analyze_model(
     model: Callable[..., Any],
-    example_inputs: Any,
+    example_inputs: object,
     op_whitelist: Collection[str] | None = None,
-    **jit_trace_kwargs: Any,
+    **jit_trace_kwargs: object,
 ) -> dict[str, Any]:
     """Log which operators of a model run on NeuronCore-v1 and which on the CPU, and return their counts.
 

@@ -93,10 +93,10 @@ def checked_options(
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _require(option: str, value: Any, is_valid: bool, hint: str) -> None:
+def _require(option: str, value: object, is_valid: bool, hint: str) -> None:
     if not is_valid:
         raise ConfigError(f"{option}={value!r} cannot be used.", hint=hint, option=option, value=repr(value))

@@ -59,7 +59,7 @@ def run_example(program: Program, inputs: Sequence[Any]) -> Environment:
     return environment
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return type(value)(map(_copied, value)) if isinstance(value, (tuple, list)) else value
@@ -86,7 +86,7 @@ def _call(operation: Operation, arguments: list[Any]) -> Any:
     return operator(*positional, **named)
 
 
-def _is_number(argument: Any) -> bool:
+def _is_number(argument: object) -> bool:
     return isinstance(argument, torch.Tensor) and argument.dim() == 0
 
 

@@ -53,7 +53,7 @@ _GOES_TO_CPU = (CaptureError, LoweringError, UnsupportedDtypeError, UnsupportedO
 
 def trace(
     model: Callable[..., Any],
-    example_inputs: Any,
+    example_inputs: object,
     fallback: bool = True,
     op_whitelist: Collection[str] | None = None,
     minimum_segment_size: int = 2,
@@ -70,7 +70,7 @@ def trace(
     optimizations: Sequence[Optimization] | None = None,
     separate_weights: bool = False,
     verbose: int | str | bool | None = None,
-    **jit_trace_kwargs: Any,
+    **jit_trace_kwargs: object,
 ) -> torch.jit.ScriptModule:
     """Compile a model for NeuronCore-v1, and load it on simulated cores of an Inf1 instance.
 
@@ -158,7 +158,7 @@ def trace(
     return dynamic_batch(result) if dynamic_batch_size and models else result
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
@@ -166,7 +166,7 @@ def _whole(program: Program) -> dict[str, Any]:
     return {"inputs": list(program.inputs), "outputs": list(program.outputs)}
 
 
-def checked_inputs(example_inputs: Any) -> tuple[Any, ...]:
+def checked_inputs(example_inputs: object) -> tuple[Any, ...]:
     """Return example inputs as a tuple; a single tensor counts as one.
 
     Raises:

@@ -35,7 +35,7 @@ class PostTrainingMixin(NeuronTrainerMixin):
     leading: tuple[str, ...]
     """TRL's first positional arguments, up to `args`."""
 
-    def __init__(self, *positional: Any, **keywords: Any) -> None:
+    def __init__(self, *positional: object, **keywords: object) -> None:
         keywords |= dict(zip(self.leading, positional, strict=False))
         model = keywords.get("model")
         keywords["args"] = configuration_for(type(self), keywords.get("args"), model)
@@ -86,7 +86,7 @@ class GRPOArguments(NeuronArgumentsMixin):
 class GRPOMixin(PostTrainingMixin):
     """A trainer whose cores that share layers sample the same answers, and that can cut long prompts."""
 
-    def __init__(self, *positional: Any, **keywords: Any) -> None:
+    def __init__(self, *positional: object, **keywords: object) -> None:
         super().__init__(*positional, **keywords)
         if self.args.max_prompt_length is not None and not hasattr(super(), "_tokenize_prompts"):
             message = "This version of TRL reads prompts in another way, so max_prompt_length would have no effect."

@@ -12,7 +12,6 @@ V of values.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -82,7 +81,7 @@ def attend(
 
 
 def _shape(
-    query_BNTH: torch.Tensor, key_BKSH: torch.Tensor, value_BKSV: torch.Tensor, mask: torch.Tensor | None, *_: Any
+    query_BNTH: torch.Tensor, key_BKSH: torch.Tensor, value_BKSV: torch.Tensor, mask: torch.Tensor | None, *_: object
 ) -> torch.Tensor:
     batch, num_heads, num_queries, width = query_BNTH.shape
     num_key_heads, num_keys = key_BKSH.shape[1:3]

@@ -17,7 +17,7 @@ from .base import Arguments, Patch
 
 
 def _xvector(
-    model: PreTrainedModel, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: Any
+    model: PreTrainedModel, *, attention_mask: torch.Tensor, return_dict: bool = True, **arguments: object
 ) -> Any:
     from transformers.modeling_outputs import XVectorOutput
 

@@ -39,7 +39,7 @@ def _known_lengths(model: PreTrainedModel, arguments: Arguments) -> AbstractCont
     # The model below the head: heads do not all pass lengths on.
     base, original = model.base_model, model.base_model.forward
 
-    def forward(input_ids: torch.Tensor, *args: Any, **arguments: Any) -> Any:
+    def forward(input_ids: torch.Tensor, *args: object, **arguments: object) -> Any:
         return original(input_ids, *args, **{**arguments, "lengths": _Lengths(*input_ids.shape)})
 
     return replaced(base, {"forward": forward})
@@ -61,7 +61,7 @@ def _convolved_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]
     def before(_module: Any, args: Any, kwargs: Any) -> Any:
         return ((_masked(args[0], arguments), *args[1:]) if args else args), kwargs
 
-    def after(_module: Any, _args: Any, output: torch.Tensor) -> torch.Tensor:
+    def after(_module: object, _args: object, output: torch.Tensor) -> torch.Tensor:
         return _masked(output, arguments)
 
     with contextlib.ExitStack() as stack:
@@ -125,7 +125,7 @@ COORDINATES = Patch(
 
 
 def _classified(
-    model: PreTrainedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: Any
+    model: PreTrainedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **options: object
 ) -> Any:
     """Result of a model that classifies a text by the last end token behind its decoder; NaN if there is none."""
     if hasattr(model, "_shift_right"):

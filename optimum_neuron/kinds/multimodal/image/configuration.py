@@ -11,7 +11,7 @@ from typing import Self
 
 from ....errors import ConfigError
 from ....options.configuration import NeuronConfig
-from ....options.decoder_checks import chunk_errors
+from ....options.decoder_options import chunk_errors
 from ....options.option import OPEN, option
 from ....options.sizes import count_errors, size_errors
 

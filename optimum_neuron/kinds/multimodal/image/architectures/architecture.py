@@ -54,6 +54,6 @@ def with_whole(settings: dict[str, Any], most: int) -> tuple[int | None, int]:
     return settings.get("size", {}).get("height"), most + 1 if most > 1 else 1
 
 
-def pooled_features(model: PreTrainedModel, pixels_NCHW: Any) -> Any:
+def pooled_features(model: PreTrainedModel, pixels_NCHW: object) -> Any:
     """Features [N, L, D] as transformers' `get_image_features` computes them."""
     return model.model.get_image_features(pixels_NCHW, return_dict=True).pooler_output

@@ -1,18 +1,19 @@
-"""Options of a decoder that contradict each other, or need one another.
+"""Options of a decoder, and errors for those that contradict each other, or need one another.
 
-It depends on no configuration class: a field that is checked is an attribute of any object.
-
-    for error in decoder_errors(config):
-        print(error)
+for error in decoder_errors(config):
+    print(error)
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..base.core import AttentionKernel, KVCacheDtype
 from ..errors import ConfigError
 from ..weights import parse_schemes
+from .option import OPEN, option
 from .sizes import count_errors, is_rising, rising_error
 
 BLOCK_OPTIONS = ("block_size", "num_blocks")
@@ -25,13 +26,100 @@ SMALLEST_HALF = 32
 """A chunk that ends a prompt may have half as many tokens by default, if these are at least so many."""
 
 
-def wrong_type(name: str, value: Any, expected: str) -> ConfigError:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DecoderOptions:
+    """Fields of a decoder's configuration that no other kind of model has; `NeuronConfig` adds those of every model."""
+
+    batch_size: int = option(1, help="sequences or images per call")
+    """Batch size of every graph; smaller batches are padded, larger ones are split."""
+    sequence_length: int = option(
+        OPEN, help="tokens of a sequence, prompt and answer; an encoder takes several, for example 64,128,512"
+    )
+    """Tokens of a sequence, prompt and answer together; None: the model's limit, at most 4096."""
+    prefill_buckets: tuple[int, ...] = option(OPEN, help="prompt lengths to compile, for example 64,256")
+    """Prompt lengths to compile for; None: 128, then four times longer each, up to sequence_length."""
+    decode_buckets: tuple[int, ...] = option(OPEN, help="cache slots of a decode step, for example 1024,4096")
+    """Cache slots that a decode step attends to; None: 1024, then four times as many, up to sequence_length."""
+    extend_length: int = 8
+    """Tokens that one call adds to a sequence that is already in the cache (assisted generation)."""
+    speculation: bool = option(False, help="compile fast checks of extend_length tokens, for assisted generation")
+    """Compile fast host code for checks of `extend_length` tokens, and return hidden states for draft heads."""
+    hidden_state_layers: tuple[int, ...] | None = option(
+        None, help="with speculation, layers whose inputs are returned for an EAGLE-3 draft"
+    )
+    """With `speculation`, layers whose inputs an EAGLE-3 draft reads; None: 2, the middle one, and the third last."""
+    on_device_sampling: bool = option(False, help="decode steps return the likeliest tokens, not only logits")
+    """Decode steps return the likeliest tokens too, and the host reads these in place of all logits where it can."""
+    max_topk: int | None = option(None, help="with --on_device_sampling, likeliest tokens of a step (default: 256)")
+    """Likeliest tokens of a step; None: 256, with `on_device_sampling`."""
+    family: str | None = None
+    """Implementation: a family's name or "generic"; None chooses."""
+    tensor_parallel_size: int = option(
+        1, help="cores that share every layer", flags=("--tensor_parallel_size", "--num_cores")
+    )
+    """Cores that share every layer: each has a part of the weights, of the cache, and of the work."""
+    pipeline_parallel_size: int = option(1, help="stages that the layers are divided into, each on its own cores")
+    """Stages that the layers are divided into, one after the other; each has `tensor_parallel_size` cores."""
+    sequence_parallel: bool = option(
+        False,
+        help="with tensor parallelism, divide norms and residual stream of prompts along the sequence",
+        flags=("--sequence_parallel", "--sequence_parallel_enabled"),
+    )
+    """Divide norms and residual stream of prompts along the sequence, where the cores divide a bucket's length."""
+    max_loras: int | None = option(None, help="LoRA adapters that are loaded at once, beside the base model")
+    """LoRA adapters that are loaded at once, beside the base model; None compiles a decoder without adapters."""
+    max_lora_rank: int | None = option(None, help="largest rank of an adapter, with max_loras (default: 16)")
+    """Largest rank of an adapter; None: 16, with `max_loras`."""
+    lora_target_modules: tuple[str, ...] | None = option(
+        None, help="modules that adapters may change, for example q_proj,v_proj (default: all linear layers)"
+    )
+    """Modules that adapters may change, by the end of their names as in PEFT; None: all linear layers."""
+    continuous_batching: bool = option(
+        False, help="requests join and leave a batch at every step and share a cache of blocks (generate_batch)"
+    )
+    """Requests join and leave a batch of `batch_size` rows at every step, and share a pool of cache blocks."""
+    block_size: int | None = option(None, help="with --continuous_batching, tokens of a cache block (default: 32)")
+    """Tokens of a block of the cache; None: 32."""
+    num_blocks: int | None = option(
+        None, help="with --continuous_batching, blocks of the cache (default: batch_size whole sequences, and one)"
+    )
+    """Blocks of the cache; None: enough for `batch_size` whole sequences. One of them takes what padding writes."""
+    prefill_chunk_size: int | None = option(
+        None, help="prompt tokens read at once; 0 for all (default with --continuous_batching: 128)", allows_zero=True
+    )
+    """Tokens of prompts read at once; 0: all. None: 0; with `continuous_batching` 128, or the last of the buckets."""
+
+    quantization: str | None = option(
+        None,
+        help="store weights in 8 or 4 bits: int8, fp8, int4, or a form such as int4-g64-zp or int8-dynamic",
+        metavar="SCHEME",
+    )
+    """Scheme of quantized weights: "int8", "fp8", "int4", with a group size, "mxfp4" for experts, or "int8-dynamic",
+    which quantizes activations too; None: weights have `torch_dtype`."""
+    modules_to_not_convert: tuple[str, ...] = option(
+        (), help="modules that are not quantized, by their names in the checkpoint", metavar="NAME,NAME"
+    )
+    """Modules that are not quantized, such as "lm_head" or "down_proj", as transformers spells them."""
+
+    kv_cache_dtype: KVCacheDtype = option(
+        "auto", help="store keys and values in 8 bits (auto: in torch_dtype, or as the checkpoint says)"
+    )
+    """What keys and values are stored in: "int8" with a scale for each token and head, "fp8" (e4m3), "fp8-static" with
+    the scales of the checkpoint, or "auto": as its `kv_cache_scheme` says, else in `torch_dtype`."""
+    attention_kernel: AttentionKernel = option(
+        "plain", help="attention of prompts: operators of PyTorch (plain), or the flash attention kernel in NKI (nki)"
+    )
+    """What attends in prompts: "plain", operators of PyTorch, or "nki", flash attention as a kernel, whose instructions
+    the program holds and whose time they give."""
+
+
+def wrong_type(name: str, value: object, expected: str) -> ConfigError:
     """Return the error for a value of a type that the field cannot have."""
     kind = type(value).__name__
     return ConfigError(f"{name}={value!r} is a {kind}.", hint=f"Pass {expected}.", option=name, value=value)
 
 
-def decoder_errors(config: Any) -> Iterator[ConfigError]:
+def decoder_errors(config: DecoderOptions) -> Iterator[ConfigError]:
     """Yield an error for each value of a decoder's options that is not allowed beside the others."""
     yield from _block_errors(config)
     for name in ("prefill_buckets", "decode_buckets"):
@@ -76,7 +164,7 @@ def require_kernel_blocks(kernel: str, prefill_buckets: Sequence[int]) -> None:
         )
 
 
-def block_sizes(config: Any, length: int) -> dict[str, Any]:
+def block_sizes(config: DecoderOptions, length: int) -> dict[str, Any]:
     """Return the sizes of a cache of blocks for sequences of so many tokens."""
     size = min(config.block_size or DEFAULT_BLOCK_SIZE, length)
     lengths = config.prefill_buckets or ()
@@ -92,7 +180,7 @@ def block_sizes(config: Any, length: int) -> dict[str, Any]:
     return {"block_size": size, "num_blocks": num_blocks, "prefill_chunk_size": chunk, "prefill_buckets": buckets}
 
 
-def extend_lengths(config: Any) -> tuple[int, ...]:
+def extend_lengths(config: DecoderOptions) -> tuple[int, ...]:
     """Return the tokens that calls add to sequences in the cache, rising: a few, and a chunk of a prompt.
 
     Args:
@@ -104,7 +192,7 @@ def extend_lengths(config: Any) -> tuple[int, ...]:
     return tuple(sorted(length for length in lengths if length > 1))
 
 
-def chunk_errors(config: Any, parts: str) -> Iterator[ConfigError]:
+def chunk_errors(config: DecoderOptions, parts: str) -> Iterator[ConfigError]:
     """Yield an error for each option that divides prompts, which may have parts that are no text."""
     for name in ("continuous_batching", "prefill_chunk_size"):
         if value := getattr(config, name):
@@ -113,7 +201,7 @@ def chunk_errors(config: Any, parts: str) -> Iterator[ConfigError]:
             yield ConfigError(message, hint=hint, option=name, value=value)
 
 
-def _block_errors(config: Any) -> Iterator[ConfigError]:
+def _block_errors(config: DecoderOptions) -> Iterator[ConfigError]:
     yield from count_errors(config, ("prefill_chunk_size",), optional=True, allows_zero=True)
     if not config.continuous_batching:
         for name in BLOCK_OPTIONS:
@@ -132,7 +220,7 @@ def _block_errors(config: Any) -> Iterator[ConfigError]:
         yield ConfigError(message, hint=hint, option="prefill_buckets", value=list(buckets), chunk_size=chunk)
 
 
-def _bucket_errors(config: Any, name: str) -> Iterator[ConfigError]:
+def _bucket_errors(config: DecoderOptions, name: str) -> Iterator[ConfigError]:
     buckets, length = getattr(config, name), config.sequence_length
     if buckets is None:
         return
@@ -150,7 +238,7 @@ def _end_error(name: str, buckets: tuple[int, ...], length: int, reason: str) ->
     return ConfigError(message, hint=hint, option=name, value=list(buckets), sequence_length=length)
 
 
-def _adapter_errors(config: Any) -> Iterator[ConfigError]:
+def _adapter_errors(config: DecoderOptions) -> Iterator[ConfigError]:
     targets = config.lora_target_modules
     if targets is not None and (
         not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(name, str) for name in targets)
@@ -162,20 +250,15 @@ def _adapter_errors(config: Any) -> Iterator[ConfigError]:
             yield ConfigError(message, hint="Pass max_loras too.", option=name, value=value)
 
 
-def _quantization_errors(config: Any) -> Iterator[ConfigError]:
+def _quantization_errors(config: DecoderOptions) -> Iterator[ConfigError]:
     names, scheme = config.modules_to_not_convert, config.quantization
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         yield wrong_type("modules_to_not_convert", names, 'a list of modules, for example ["lm_head"]')
     elif names and scheme is None:
         message = f"modules_to_not_convert={list(names)} needs quantization, which is not set."
         yield ConfigError(message, hint="Pass quantization, or remove it.", option="modules_to_not_convert")
-    if scheme is None:
-        return
-    try:
-        parse_schemes(str(scheme))
-    except ConfigError as error:
-        yield error
-    if config.auto_cast != "none":
-        message = f"quantization={scheme!r} rounds weights, and auto_cast={config.auto_cast!r} rounds them too."
-        hint = "Pass one of the two; torch_dtype=bfloat16 makes activations narrow."
-        yield ConfigError(message, hint=hint, options=["quantization", "auto_cast"])
+    if scheme is not None:
+        try:
+            parse_schemes(str(scheme))
+        except ConfigError as error:
+            yield error
