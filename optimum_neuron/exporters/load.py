@@ -13,6 +13,7 @@ from typing import Any
 from ..artifact import Artifact, open_artifact
 from ..base import env
 from ..base.core import Choice
+from ..base.transformers_types import PreTrainedConfig
 from ..compiler.lower import Mode, lower
 from ..engine import Signature
 from ..errors import ArtifactError, ConfigError
@@ -23,7 +24,6 @@ from ..options.peer_attributes import with_origin
 from ..runtime import claimed
 from ..sources import ModelSource, read_config
 from ..weights import Checkpoint
-from .base.transformers_types import PreTrainedConfig
 from .folder import FolderInfo, read_folder, verify_weights
 from .prepared import Prepared
 from .request import plain_options, structure_differences

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.transformers_types import PreTrainedModel
 from ..base.wording import first_line
 from ..errors import ConfigError, ModelError
 from ..models import cast_weights, without_weights
 from ..options.configuration import CompileConfig
 from ..sources import ModelSource, find_task
 from ..weights import Shards
-from .base.transformers_types import PreTrainedModel
 
 
 def empty_model(source: ModelSource, config: CompileConfig, *, attention: str | None, trust_remote_code: bool) -> Any:

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, LogitMatchingError
 from ..modeling import SequenceSlots
 from .adapter import HuggingFaceGenerationAdapter
 from .application import NeuronBaseForCausalLM
-from .base.transformers_types import PreTrainedTokenizerBase
 from .sampling import prepare_sampling_params
 
 logger = logging.getLogger(__name__)

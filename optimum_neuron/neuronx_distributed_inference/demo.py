@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, GenerationConfig, set_seed
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import NeuronError
 from .accuracy import check_accuracy, check_accuracy_logits, get_generate_outputs
 from .application import NeuronBaseForCausalLM
-from .base.transformers_types import PreTrainedTokenizerBase
 from .benchmark import benchmark_sampling
 from .config import NeuronConfig
 from .demo_arguments import CheckAccuracyMode, neuron_keywords, parse_args as parse

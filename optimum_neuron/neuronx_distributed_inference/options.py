@@ -84,7 +84,7 @@ def without_effect(config: NeuronConfig) -> list[str]:
     return [name for name in names if name in WITHOUT_EFFECT]
 
 
-def export_options(config: NeuronConfig) -> dict[str, Any]:
+def export_options(config: Any) -> dict[str, Any]:
     """Return the keywords of `NeuronModelForCausalLM.from_pretrained` for an `InferenceConfig`."""
     neuron: NeuronConfig = config.neuron_config
     if unused := without_effect(neuron):

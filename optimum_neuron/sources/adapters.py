@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from ..base.transformers_types import PreTrainedConfig
+from ..base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ..base.wording import first_line
 from ..errors import ConfigError, ModelError, WeightsError
-from .base.transformers_types import PreTrainedModel
 from .copying import copy_files
 from .file_types import ADAPTER, LORA, read_typed
 from .gguf import is_gguf

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..base import env
 from ..base.model_facts import facts_of
-from ..base.transformers_types import PreTrainedConfig
+from ..base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ..errors import ModelError
 from ..files.atomic import can_write, private_folder
 from ..files.plain_json import parse_json
@@ -35,7 +35,6 @@ from ..weights import (
     require_all_read,
     require_settings,
 )
-from .base.transformers_types import PreTrainedModel
 from .quantization import with_quantization
 
 logger = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ import torch
 
 from ..base.core import Choice
 from ..base.progress import hidden_bars
+from ..base.transformers_types import PreTrainedModel
 from ..base.upstream_rules import follows_upstream
 from ..base.wording import first_line
 from ..errors import ModelError, WeightsError
@@ -32,7 +33,6 @@ from ..weights import (
     parse_schemes,
     plain_names,
 )
-from .base.transformers_types import PreTrainedModel
 from .gguf import METHOD, is_gguf, open_gguf
 from .pipelines import load_component
 from .quantization import (

@@ -212,7 +212,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
 
     # Checks
 
-    def _require_usable(self, inputs: Mapping[str, Any], *, where: str, trains: bool = False) -> None:
+    def _require_usable(self, inputs: object, *, where: str, trains: bool = False) -> None:
         if not isinstance(inputs, Mapping):
             return
         if self._limits is None or self._limits[0] is not self.model:

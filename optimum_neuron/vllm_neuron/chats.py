@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, ModelError, invalid_choice
-from .base.transformers_types import PreTrainedTokenizerBase
 from .inputs import TokensPrompt
 
 _FORMATS = ("auto", "string", "openai")

@@ -8,9 +8,9 @@ import torch
 
 from ..base.core import Choice
 from ..base.model_facts import facts_of
+from ..base.transformers_types import PreTrainedConfig
 from ..modeling import NeuronModelForTextReranking
 from ..serving import Features, ServedModel, TextModel
-from .base.transformers_types import PreTrainedConfig
 
 _LENGTHS, _LONGEST = (32, 128), 512
 

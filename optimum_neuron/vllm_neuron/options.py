@@ -10,13 +10,13 @@ import logging
 from typing import Any
 
 from ..base import env
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..hardware import instance_for_cores
 from ..modeling import require_heads
 from ..options.peer_attributes import joined
 from ..serving import ModelSpec
 from ..sources import load_source, quantization, quantization_of
-from .base.transformers_types import PreTrainedConfig
 from .engine_args import EngineArgs
 from .neuron_options import NeuronOptions, neuron_options
 

@@ -64,7 +64,7 @@ def _recorded(target: Any, args: Any, kwargs: Any) -> list[Any]:
             func: Any,
             types: Sequence[type],
             args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
+            kwargs: Any = None,
         ) -> Any:
             if func in table:
                 with self:

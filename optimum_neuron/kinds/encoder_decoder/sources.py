@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from ...base.core import TensorSpec
-from ..base.transformers_types import PreTrainedModel
+from ...base.transformers_types import PreTrainedModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
