@@ -100,7 +100,7 @@ def kind_fields(name: str) -> str:
 def _field_rows(config_class: type[CompileConfig]) -> list[tuple[str, str, str]]:
     """Fields of a configuration and its bases; one that is declared again keeps its place and has its last default."""
     rows: dict[str, tuple[str, str, str]] = {}
-    for owner in reversed([kind for kind in config_class.__mro__ if issubclass(kind, CompileConfig)]):
+    for owner in reversed([kind for kind in config_class.__mro__ if dataclasses.is_dataclass(kind)]):
         defaults = {field.name: field.default for field in dataclasses.fields(owner)}
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
         body = tree.body[0].body  # type: ignore[attr-defined]
