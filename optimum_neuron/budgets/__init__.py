@@ -1,9 +1,11 @@
-"""Budgets: limits that models and kernels must keep, checked in CI, with what moved since the last recorded run.
+"""Budgets: limits of models, kernels, and scripts, checked in CI, with what moved since the last recorded run.
 
-limits.py    what can be limited, and in which direction
-config.py    `neuron.toml`: entries with their options and limits
-measure.py   the values of an entry, simulated; cached by content
-report.py    values beside limits and the recorded ones, as data, Markdown, and JUnit XML
+limits.py          what can be limited, and in which direction
+config.py          `neuron.toml`: entries with their options and limits
+measure.py         the values of an entry, simulated; cached by content
+weights.py         those that the weights of a model decide
+report.py          values beside limits and the recorded ones, as data, Markdown, and JUnit XML
+pytest_plugin.py   the same from tests: fixtures, and `pytest --neuron`
 
 report = check_budget("neuron.toml")
 assert report.passed, report.to_markdown()

@@ -1,4 +1,4 @@
-"""`neuron.toml`, or `[tool.neuron]` in pyproject.toml: models and kernels with their options and limits.
+"""`neuron.toml`, or `[tool.neuron]` in pyproject.toml: models, kernels, and scripts with their options and limits.
 
     [models.chat]
     model = "checkpoints/tiny_llama"
@@ -10,6 +10,11 @@
     kernel = "kernels.py:softmax"
     arguments = ["1024x512:bfloat16"]
     limits = { total_us = 20 }
+
+    [scripts.train]
+    script = "train_xla.py"
+    arguments = ["--steps", "4"]
+    limits = { num_recompiles = 1 }
 
 Paths are relative to the file. This module reads no model.
 """
@@ -25,24 +30,28 @@ from typing import Any, Literal
 from ..errors import ConfigError, nearest
 from .limits import LIMITS, Value
 
-Kind = Literal["model", "kernel"]
-_TABLES: Mapping[str, Kind] = {"models": "model", "kernels": "kernel"}
-_OF_KERNELS = ("kernel", "arguments", "grid", "target", "limits")
+Kind = Literal["model", "kernel", "script"]
+_TABLES: Mapping[str, Kind] = {"models": "model", "kernels": "kernel", "scripts": "script"}
+_KEYS = {"kernel": ("kernel", "arguments", "grid", "target", "limits"), "script": ("script", "arguments", "limits")}
+_OF_DATASETS = ("file", "column", "tokenizer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One model or kernel of a budget."""
+    """One model, kernel, or script of a budget."""
 
     kind: Kind
     name: str
     """Name of its table."""
     subject: str
-    """The model, as a folder or id; the kernel, as FILE:KERNEL."""
+    """The model, as a folder or id; the kernel, as FILE:KERNEL; the file of the script."""
     options: Mapping[str, Any]
-    """Of a model: keywords of an estimate and of an export. Of a kernel: `arguments`, `grid`, `target`."""
+    """Of a model: keywords of an estimate and of an export. Of a kernel: `arguments`, `grid`, `target`. Of a script:
+    `arguments`."""
     limits: Mapping[str, Value]
     """By the names in `LIMITS`."""
+    dataset: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Of a model: `file` with its prompts, and `column` and `tokenizer`, as `buckets suggest` takes them."""
 
 
 def find_budget(folder: str | Path = ".") -> Path:
@@ -94,9 +103,9 @@ def _entry(path: Path, kind: Kind, name: str, table: object) -> Entry:
     if not isinstance(table, dict) or not isinstance(table.get(kind), str):
         message = f"{where} of {path} does not name its {kind}."
         raise ConfigError(message, hint=f'Write {kind} = "..." in it.', path=str(path), entry=name)
-    options = {key: value for key, value in table.items() if key not in (kind, "limits")}
-    if kind == "kernel":
-        _check_names(path, f"key of {where}", table, _OF_KERNELS)
+    options = {key: value for key, value in table.items() if key not in (kind, "limits", "dataset")}
+    if kind in _KEYS:
+        _check_names(path, f"key of {where}", table, _KEYS[kind])
     limits = table.get("limits", {})
     _check_names(path, f"limit of {where}", limits, LIMITS[kind])
     for key, value in limits.items():
@@ -104,7 +113,22 @@ def _entry(path: Path, kind: Kind, name: str, table: object) -> Entry:
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             message = f"{key}={value!r} in {where} of {path} is not {' or '.join(one.__name__ for one in wanted)}."
             raise ConfigError(message, hint="Correct it.", path=str(path), entry=name, option=key, value=value)
-    return Entry(kind=kind, name=name, subject=_located(path, kind, table[kind]), options=options, limits=limits)
+    dataset = _dataset(path, name, where, table.get("dataset"))
+    if "padding_share" in limits and not dataset:
+        message = f"{where} of {path} limits padding_share without a data set."
+        raise ConfigError(message, hint='Write dataset = { file = "..." } in it.', path=str(path), entry=name)
+    subject = _located(path, kind, table[kind])
+    return Entry(kind=kind, name=name, subject=subject, options=options, limits=limits, dataset=dataset)
+
+
+def _dataset(path: Path, name: str, where: str, table: Any) -> dict[str, str]:
+    if table is None:
+        return {}
+    if not isinstance(table, dict) or "file" not in table:
+        message = f"dataset={table!r} in {where} of {path} names no file."
+        raise ConfigError(message, hint='Write dataset = { file = "..." }.', path=str(path), entry=name)
+    _check_names(path, f"key of the data set of {where}", table, _OF_DATASETS)
+    return {**table, "file": str(path.parent / table["file"])}
 
 
 def _located(path: Path, kind: Kind, subject: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 Value = float | bool
+By = Literal["facts", "validation", "tokens", "dataset"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Limit:
     """Whether the limit is the largest value, the smallest one, or the only one."""
     meaning: str
     """What is measured."""
+    by: By = "facts"
+    """What measures it: "facts" always; the others, which take weights or a data set, where a limit asks for them."""
 
     def keeps(self, value: Value, *, limit: Value) -> bool:
         """Return whether a value is within a limit."""
@@ -43,6 +46,10 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
         "tokens_per_s": Limit("least", "output tokens of all replicas in a second, simulated"),
         "usd_per_1m": Limit("most", "price of a million output tokens, or of a million requests, simulated"),
         "hbm_bytes_per_core": Limit("most", "weights, cache, scratch and code in the HBM of a core"),
+        "validated": Limit("is", "whether every result is within the tolerance that exports have", "validation"),
+        "max_abs_error": Limit("most", "largest difference from transformers in float32, by validation", "validation"),
+        "num_equal_tokens": Limit("least", "of 64 greedy tokens, those before one differs from transformers", "tokens"),
+        "padding_share": Limit("most", "padding tokens for each token of the data set's prompts", "dataset"),
     },
     "kernel": {
         "total_us": Limit("most", "time of the kernel on one core, simulated"),
@@ -52,5 +59,12 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
         "psum_bytes": Limit("most", "bytes of a partition of PSUM that tiles need at the same time"),
         "roofline_share": Limit("least", "shortest possible time, divided by the simulated one"),
     },
+    "script": {
+        "num_graphs": Limit("most", "graphs that are compiled for the device xla and by torch.compile"),
+        "num_recompiles": Limit("most", "of them, those that were compiled again, for other shapes or a failed guard"),
+        "num_reads": Limit("most", "values that the host read while their graph was recorded, which ended it"),
+        "device_ms": Limit("most", "time of all calls on their cores, simulated"),
+        "num_calls": Limit("most", "calls of graphs and of eager operators' kernels"),
+    },
 }
-"""By kind of entry."""
+"""By kind of entry, `Entry.kind`."""

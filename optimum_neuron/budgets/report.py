@@ -32,7 +32,7 @@ class Row:
     entry: str
     """Name of the entry."""
     kind: str
-    """"model" or "kernel"."""
+    """"model", "kernel", or "script"."""
     quantity: str
     """Name in `LIMITS`."""
     value: Value | None
@@ -65,6 +65,12 @@ class Row:
         if self.moved and not isinstance(self.value, bool) and self.recorded and self.value is not None:
             parts.append(f"{self.value / self.recorded - 1:+.1%}")
         return ", ".join(parts)
+
+    @property
+    def sentence(self) -> str:
+        """The value beside its limit, in words."""
+        value = f"is {shown(self.value)}" if self.value is not None else "has no value"
+        return f"{self.quantity} of {self.entry} {value}, and its limit is {shown(self.limit)}. {self.problem}".strip()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -119,8 +125,7 @@ class BudgetReport:
         for row in limited:
             case = ElementTree.SubElement(suite, "testcase", classname=row.entry, name=row.quantity)
             if not row.passed:
-                text = f"{row.quantity} is {shown(row.value)}, the limit is {shown(row.limit)}. {row.problem}".strip()
-                ElementTree.SubElement(case, "failure", message=text)
+                ElementTree.SubElement(case, "failure", message=row.sentence)
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 
 
@@ -146,7 +151,7 @@ def check_budget(path: str | Path | None = None, *, record: bool = False) -> Bud
     for entry in entries:
         with Step(f"Measuring {entry.name}"):
             measured[entry.name] = measure(entry)
-    rows = [row for entry in entries for row in _rows(entry, measured[entry.name], recorded.get(entry.name, {}))]
+    rows = [row for entry in entries for row in rows_of(entry, measured[entry.name], recorded.get(entry.name, {}))]
     moved = list(dict.fromkeys(row.entry for row in rows if row.moved))
     reasons = {name: _reasons(measured[name].operators, recorded[name]["operators"]) for name in moved}
     if record:
@@ -169,7 +174,12 @@ def _recorded(path: Path) -> dict[str, Any]:
         raise ConfigError(message, hint="Remove it, and record again with --record.", path=str(path)) from error
 
 
-def _rows(entry: Entry, measured: Measured, recorded: Mapping[str, Any]) -> list[Row]:
+def rows_of(entry: Entry, measured: Measured, recorded: Mapping[str, Any]) -> list[Row]:
+    """Return the values of an entry that have a limit, or that moved.
+
+    Args:
+        recorded: its `Measured` of the recorded run, as plain data; empty without one.
+    """
     before = recorded.get("values", {})
     rows = [
         Row(

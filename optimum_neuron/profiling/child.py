@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import runpy
 import sys
@@ -59,7 +60,10 @@ def _leave(result: Path, recorder: Recorder, stack: contextlib.ExitStack) -> Non
     with stack:
         if not recorder.num_calls:
             return
-        result.write_text(recorder.profile().to_json(), encoding="utf-8")
+        report = sys.modules.get("optimum_neuron.device.dynamo.report")
+        compiles = report.compile_report().to_dict() if report else {}
+        data = {"profile": recorder.profile().to_json(), "compiles": compiles}
+        result.write_text(json.dumps(data), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ starts.
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..errors import ConfigError
 from .profile import Profile, nothing_ran
@@ -29,6 +30,8 @@ class ScriptRun:
     """Exit code of the script; 128 plus the signal's number if a signal ended it."""
     profile: Profile | None
     """None if the script failed."""
+    compiles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Its `torch.neuron.compile_report()`, as plain data; empty if it used no torch device or failed."""
 
 
 def profile_script(
@@ -62,4 +65,5 @@ def profile_script(
             return ScriptRun(exit_code=128 - code if code < 0 else code, profile=None)
         if not result.exists():
             raise nothing_ran(str(script))
-        return ScriptRun(exit_code=0, profile=Profile.from_json(result.read_text(encoding="utf-8")))
+        data = json.loads(result.read_bytes())
+        return ScriptRun(exit_code=0, profile=Profile.from_json(data["profile"]), compiles=data["compiles"])

@@ -171,7 +171,12 @@ class XlaReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         reads = [{"operator": name, "place": place, "count": count} for (name, place), count in self.reads.items()]
-        return {"num_steps": self.num_steps, "graphs": [row.to_dict() for row in self.rows.values()], "reads": reads}
+        return {
+            "num_steps": self.num_steps,
+            "graphs": [row.to_dict() for row in self.rows.values()],
+            "num_recompiles": sum(len(alike) - 1 for alike in self._alike.values()),
+            "reads": reads,
+        }
 
     def lines(self) -> Iterator[str]:
         """Text for people."""

@@ -47,6 +47,12 @@ def budget(tmp_path):
     return write
 
 
+@pytest.fixture
+def own_home(monkeypatch, tmp_path):
+    """Scripts run in processes of their own, which cannot have cores that models of this process hold."""
+    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
+
+
 def test_values_are_those_of_the_analysis(budget):
     report = check_budget(budget("total_us = 1e9, sbuf_bytes = 256, roofline_share = 0.0"))
     analysis = analyze(load_kernel(f"{report.path.parent}/kernels.py:double"), parse_argument("128x64"))
@@ -91,7 +97,53 @@ def test_model_is_measured_as_estimate_and_check_do(tmp_path):
 
 def test_limits_of_models_are_quantities_of_an_estimate():
     of_check = {"compiles", "num_graphs", "num_host_operators", "num_operators", "flops"}
-    assert set(LIMITS["model"]) - of_check <= set(QUANTITIES)
+    facts = {name for name, limit in LIMITS["model"].items() if limit.by == "facts"}
+    assert facts - of_check <= set(QUANTITIES)
+
+
+def test_padding_of_a_data_set(tmp_path):
+    tiny_config("llama", architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "tiny")
+    (tmp_path / "prompts.csv").write_text("id,tokens\n1,12\n2,40\n3,16\n4,33\n")
+    shapes = 'sequence_length = 64\nprefill_buckets = [16, 32]\ndataset = { file = "prompts.csv", column = "tokens" }\n'
+    path = tmp_path / "neuron.toml"
+    path.write_text(f'[models.chat]\nmodel = "tiny"\n{shapes}limits = {{ padding_share = 0.3 }}\n')
+    (row,) = check_budget(path).rows
+    # 12 and 16 run in 16; 40 and 33 run in a chunk of 32 and one of 16.
+    assert row.value == (4 + 8 + 0 + 15) / (12 + 40 + 16 + 33)
+
+
+SCRIPT = """
+import sys
+import torch
+from optimum_neuron.xla import enable, sync
+
+enable()
+for length in map(int, sys.argv[1:]):
+    print((torch.ones(length).to("xla") * 2).tanh().sum().item())
+    sync()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "num_recompiles"), [([8, 8], 0), ([8, 4, 8], 1)])
+def test_graphs_of_a_script(tmp_path, own_home, arguments, num_recompiles):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    path = tmp_path / "neuron.toml"
+    path.write_text(
+        f'[scripts.train]\nscript = "train.py"\narguments = {arguments}\nlimits = {{ num_recompiles = 0 }}\n'
+    )
+    report = check_budget(path)
+    (row,) = report.rows
+    assert (row.value, row.passed) == (num_recompiles, not num_recompiles)
+    assert report.measured["train"].values["num_reads"] == len(arguments)
+    assert any(name.startswith("aten.tanh in ") for name in report.measured["train"].operators)
+
+
+def test_script_that_fails_is_past_its_limits(tmp_path, own_home):
+    (tmp_path / "train.py").write_text("raise SystemExit(3)")
+    path = tmp_path / "neuron.toml"
+    path.write_text('[scripts.train]\nscript = "train.py"\nlimits = { num_graphs = 5 }\n')
+    (row,) = check_budget(path).rows
+    assert row.value is None and not row.passed and "exit code 3" in row.problem
 
 
 @pytest.mark.parametrize(
@@ -104,6 +156,10 @@ def test_limits_of_models_are_quantities_of_an_estimate():
         ('[models.chat]\nmodel = "x"\nlimits = { tpot_ms = "1" }\n', {"option": "tpot_ms", "value": "1"}),
         ('[models.chat]\nmodel = "x"\nlimits = { compiles = 1 }\n', {"option": "compiles", "value": 1}),
         ('[kernels.a]\nkernel = "a.py:b"\nargument = []\n', {"name": "argument"}),
+        ('[scripts.a]\nscript = "a.py"\ngrid = []\n', {"name": "grid"}),
+        ('[models.chat]\nmodel = "x"\nlimits = { padding_share = 1 }\n', {"entry": "chat"}),
+        ('[models.chat]\nmodel = "x"\ndataset = "a.csv"\n', {"entry": "chat"}),
+        ('[models.chat]\nmodel = "x"\ndataset = { file = "a.csv", columns = "a" }\n', {"name": "columns"}),
         ("models = 3 = 4", {}),
     ],
 )
