@@ -88,6 +88,12 @@ def read_budget(path: str | Path) -> tuple[Entry, ...]:
     )
     if not entries:
         raise ConfigError(f"{path} has no budget.", hint="Add a table such as [models.chat].", path=str(path))
+    names = [entry.name for entry in entries]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        message = f"{path} has two tables with the name {twice!r}."
+        raise ConfigError(
+            message, hint="Give models, kernels, and scripts different names.", path=str(path), name=twice
+        )
     return entries
 
 

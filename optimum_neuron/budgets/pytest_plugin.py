@@ -1,15 +1,11 @@
 """Budgets in tests: pytest finds this module by itself where the package is installed.
 
-    pytest --neuron                    # the limits of neuron.toml are tests too; --neuron=FILE is another budget
+    pytest --neuron          # the limits of neuron.toml are tests too; --neuron=FILE is another budget
 
-    @pytest.mark.neuron_targets("inf2.xlarge", "trn1.2xlarge")
-    def test_fits(assert_compiles, assert_within):             # runs once for each of them
-        assert_compiles("checkpoints/chat", sequence_length=512)
-        assert_within("checkpoints/chat", sequence_length=512, tpot_ms=3.0)
-
-    def test_answers(neuron_model, assert_close):
-        assert_close("checkpoints/chat", sequence_length=512, num_equal_tokens=32)
-        assert "logits" in neuron_model("checkpoints/chat", sequence_length=512)(**inputs)
+A test asks for the fixtures by name: `assert_compiles(MODEL, **options)`, `assert_close(MODEL, **options)`,
+`assert_within(MODEL, **options, tpot_ms=3.0)`, `neuron_model(MODEL, **options)`. With the marker
+`neuron_targets("inf2.xlarge", "trn1.2xlarge")` and the fixture `neuron_target` it runs once for each instance.
+docs/budgets.md has an example.
 
 A failed assertion names each value and its limit. Nothing of torch is imported before a test asks for it.
 """
@@ -40,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         nargs="?",
         const="",
-        help="also test the limits of a budget (default: neuron.toml, or pyproject.toml with [tool.neuron], of rootdir)",
+        help="also test the limits of a budget (default: neuron.toml, or [tool.neuron] of pyproject.toml, in rootdir)",
     )
 
 
@@ -61,11 +57,16 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     file = config.getoption("--neuron")
     if file is None:
         return
+    from ..errors import ConfigError
     from .config import find_budget, read_budget
 
-    path = Path(file) if file else find_budget(config.rootpath)
+    try:
+        path = Path(file) if file else find_budget(config.rootpath)
+        entries = read_budget(path)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from error
     budget = Budget.from_parent(session, path=path.absolute(), name=path.name)
-    for entry in read_budget(budget.path):
+    for entry in entries:
         for quantity in entry.limits:
             name = f"{entry.name}[{quantity}]"
             items.append(LimitItem.from_parent(budget, name=name, entry=entry, quantity=quantity))
@@ -123,7 +124,7 @@ def neuron_target() -> str | None:
 
 @pytest.fixture
 def neuron_model(neuron_target: str | None) -> Iterator[Callable[..., NeuronModel]]:
-    """Compile a model: `neuron_model(MODEL, **options)`, with the options of `from_pretrained`. Closed after the test."""
+    """Compile a model as `from_pretrained` does: `neuron_model(MODEL, **options)`. It is closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def compiled(model: str | Path, **options: Any) -> NeuronModel:
@@ -142,7 +143,7 @@ def neuron_model(neuron_target: str | None) -> Iterator[Callable[..., NeuronMode
 
 @pytest.fixture
 def assert_within(neuron_target: str | None) -> Callable[..., None]:
-    """Assert limits of a model: `assert_within(MODEL, **options, tpot_ms=3.0)`, options and limits of docs/budgets.md."""
+    """Assert limits of a model: `assert_within(MODEL, **options, tpot_ms=3.0)`, with the names of docs/budgets.md."""
 
     def check(model: str | Path, **options: Any) -> None:
         __tracebackhide__ = True
@@ -164,7 +165,7 @@ def assert_within(neuron_target: str | None) -> Callable[..., None]:
 
 @pytest.fixture
 def assert_compiles(assert_within: Callable[..., None]) -> Callable[..., None]:
-    """Assert that every operator of a model runs on the target, and that it fits: `assert_compiles(MODEL, **options)`."""
+    """Assert that every operator runs on the target, and that the model fits: `assert_compiles(MODEL, **options)`."""
     return functools.partial(assert_within, compiles=True)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.modules.utils import _pair
 
 from ..errors import ConfigError
 from . import mappings
@@ -24,6 +23,11 @@ from .layers import Initializer, parallel_parameter, summed_gradient
 Sizes = int | tuple[int, int]
 CHANNELS = -3
 """The dimension of channels, with and without a batch."""
+
+
+def pair_of(sizes: Sizes) -> tuple[int, int]:
+    """Return sizes of both dimensions of a picture."""
+    return (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[1])
 
 
 class BaseParallelConv(nn.Module):
@@ -38,12 +42,12 @@ class BaseParallelConv(nn.Module):
         self, kernel_size: Sizes, options: dict[str, Any], dilation: Sizes, groups: int, padding_mode: str
     ) -> None:
         """Keep the arguments, find the ranks, and draw kernel and bias."""
-        given = {"dilation": _pair(dilation), "groups": groups, "padding_mode": padding_mode}
+        given = {"dilation": pair_of(dilation), "groups": groups, "padding_mode": padding_mode}
         for name, only in (("dilation", (1, 1)), ("groups", 1), ("padding_mode", "zeros")):
             if given[name] != only:
                 message = f"{name} is {given[name]}, and channels that ranks divide need {only}."
                 raise ConfigError(message, hint="Use torch.nn.Conv2d for this layer.", option=name, value=given[name])
-        self.kernel_size, self.stride, self.padding = _pair(kernel_size), options["stride"], options["padding"]
+        self.kernel_size, self.stride, self.padding = pair_of(kernel_size), options["stride"], options["padding"]
         self.tensor_parallel_group = mappings.group_or_tensor(None)
         self.tp_size = mappings.size_of(self.tensor_parallel_group)
         channels = [options["out_channels"], options["in_channels"]]

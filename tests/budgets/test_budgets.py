@@ -160,6 +160,7 @@ def test_script_that_fails_is_past_its_limits(tmp_path, own_home):
         ('[models.chat]\nmodel = "x"\nlimits = { padding_share = 1 }\n', {"entry": "chat"}),
         ('[models.chat]\nmodel = "x"\ndataset = "a.csv"\n', {"entry": "chat"}),
         ('[models.chat]\nmodel = "x"\ndataset = { file = "a.csv", columns = "a" }\n', {"name": "columns"}),
+        ('[scripts.a]\nscript = "a.py"\n[kernels.a]\nkernel = "a.py:b"\n', {"name": "a"}),
         ("models = 3 = 4", {}),
     ],
 )
