@@ -2,6 +2,9 @@
 
 Kernels in Python for the operators that make a first tensor, and wrappers of torch's functions for accelerators. Each
 loads the device, which registers over the kernels and removes the wrappers, and then makes the original call.
+
+Autograd makes its queues of devices at the first backward of a process, which may be on the CPU and before the first
+use of the device. A guard in Python, which the device's own replaces, lets it count one core; torch has none for more.
 """
 
 from __future__ import annotations
@@ -22,8 +25,14 @@ def stand_in() -> None:
     """Wait for the first use."""
     import torch
 
-    from ..upstream.torch import C
+    from ..upstream.torch import C, DeviceGuard, register_python_privateuseone_device_guard
 
+    class Guard(DeviceGuard):
+        def type_(self) -> Any:
+            return torch.autograd.DeviceType.PrivateUse1
+
+    _kept.append(guard := Guard())
+    register_python_privateuseone_device_guard(guard)
     registrations = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         registrations.impl(name, _loading(functools.partial(_operator, name)), "PrivateUse1")

@@ -176,6 +176,13 @@ NAMES = (
         parameters=("device_type", "module"),
     ),
     Name(target="torch._C", why="Functions for accelerators wait for the first use of the device."),
+    Name(
+        target="torch._C._acc.DeviceGuard", why="Autograd counts devices at its first backward, which may come first."
+    ),
+    Name(
+        target="torch._C._acc.register_python_privateuseone_device_guard",
+        why="Autograd counts devices at its first backward, which may come before the device is built.",
+    ),
     Name(target="torch.cpu._is_amx_tile_supported", why="Host code is chosen by the CPU."),
     Name(target="torch.cpu._is_avx512_bf16_supported", why="Host code is chosen by the CPU."),
     Name(target="torch.cpu._is_vnni_supported", why="Host code is chosen by the CPU."),

@@ -106,10 +106,18 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {built} "$2"; shift; done
     )
     compiler.chmod(0o755)
     own = {"OPTIMUM_NEURON_HOME": str(tmp_path), "CXX": str(compiler)}
-    program = "import torch; torch.manual_seed(5); x = torch.randn(2, device='neuron'); torch.manual_seed(5)\n"
-    program += "print(torch.equal(x.cpu(), torch.randn(2)))"
+    program = """
+import torch
+(torch.ones(2, requires_grad=True) * 2).sum().backward()  # autograd counts devices now
+torch.manual_seed(5)
+x = torch.randn(2, device="neuron", requires_grad=True)
+torch.manual_seed(5)
+print(torch.equal(x.detach().cpu(), torch.randn(2)))
+(x * 3).sum().backward()
+print(x.grad.tolist())
+"""
     result = new_python(program, **own)
-    assert result.stdout == "True\n" and result.stderr.count("building the neuron device") == 1
+    assert result.stdout == "True\n[3.0, 3.0]\n" and result.stderr.count("building the neuron device") == 1
     result = new_python(USE, **own)
     assert (result.stdout, result.stderr) == ("2.0\n", "")
 
