@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import queue
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
@@ -17,6 +18,8 @@ from .inputs import PromptType
 from .outputs import RequestOutput
 from .requests import Job
 from .sampling_params import SamplingParams
+
+logger = logging.getLogger(__name__)
 
 
 class LLMEngine:
@@ -39,8 +42,26 @@ class LLMEngine:
         self._running: dict[str, concurrent.futures.Future[Any]] = {}
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs, *args: object, **options: object) -> Self:
-        """Compile or load the model, and return its engine; further arguments of vLLM's have no effect."""
+    def from_engine_args(
+        cls,
+        engine_args: EngineArgs,
+        usage_context: object = None,
+        stat_loggers: object = None,
+        enable_multiprocessing: bool = False,
+    ) -> Self:
+        """Compile or load the model, and return its engine.
+
+        Args:
+            engine_args: arguments of the engine.
+            usage_context: no effect; vLLM counts uses by it.
+            stat_loggers: no effect; `/metrics` of the server has the counters.
+            enable_multiprocessing: no effect; one process drives all cores.
+        """
+        _log_unused(
+            usage_context=usage_context,
+            stat_loggers=stat_loggers,
+            enable_multiprocessing=enable_multiprocessing or None,
+        )
         return cls(engine_args)
 
     def add_request(
@@ -118,6 +139,12 @@ class LLMEngine:
         return self.core.facts
 
 
+def _log_unused(**given: object) -> None:
+    """Name the arguments of an engine that were given and do nothing."""
+    if unused := [name for name, value in given.items() if value is not None]:
+        logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
+
+
 async def _pump(core: Core, job: Job, request_id: str, outputs: queue.Queue[Any]) -> None:
     """Put the outputs of a request into a queue, and None or its error at the end."""
     error: BaseException | None = None
@@ -149,8 +176,26 @@ class AsyncLLMEngine:
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     @classmethod
-    def from_engine_args(cls, engine_args: AsyncEngineArgs | EngineArgs, *args: object, **options: object) -> Self:
-        """Compile or load the model, and return its engine; further arguments of vLLM's have no effect."""
+    def from_engine_args(
+        cls,
+        engine_args: AsyncEngineArgs | EngineArgs,
+        start_engine_loop: bool = True,
+        usage_context: object = None,
+        stat_loggers: object = None,
+    ) -> Self:
+        """Compile or load the model, and return its engine.
+
+        Args:
+            engine_args: arguments of the engine.
+            start_engine_loop: no effect; the loop always runs.
+            usage_context: no effect; vLLM counts uses by it.
+            stat_loggers: no effect; `/metrics` of the server has the counters.
+        """
+        _log_unused(
+            start_engine_loop=None if start_engine_loop else False,
+            usage_context=usage_context,
+            stat_loggers=stat_loggers,
+        )
         return cls(engine_args)
 
     async def generate(

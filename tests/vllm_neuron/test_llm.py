@@ -31,6 +31,7 @@ from optimum_neuron.vllm_neuron import (  # noqa: E402
     LLM,
     AsyncLLMEngine,
     BeamSearchParams,
+    LLMEngine,
     LoRARequest,
     RequestOutputKind,
     SamplingParams,
@@ -264,6 +265,26 @@ def test_engine_steps_and_aborts(llm, reference):
     assert {"0", "1", "2"} <= set(seen) and engine.step() == []
     for name in ("0", "1", "2"):
         assert seen[name] == greedy(reference, llm.get_tokenizer().encode(PROMPTS[int(name)]), 5)
+
+
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        (LLMEngine, {"usage_context": "LLM_CLASS", "stat_loggers": {}, "enable_multiprocessing": True}),
+        (AsyncLLMEngine, {"start_engine_loop": False, "usage_context": "API_SERVER", "stat_loggers": []}),
+    ],
+    ids=["steps", "async"],
+)
+def test_arguments_of_engines_without_effect_are_named(monkeypatch, caplog, engine, options):
+    monkeypatch.setattr("optimum_neuron.vllm_neuron.engine.Core", lambda args: args)
+    with caplog.at_level("INFO", "optimum_neuron"):
+        engine.from_engine_args("args")
+        assert not caplog.messages
+        assert engine.from_engine_args("args", *options.values()).core == "args"
+    (line,) = caplog.messages
+    assert all(name in line for name in options)
+    with pytest.raises(TypeError, match="usage"):
+        engine.from_engine_args("args", usage="x")
 
 
 def test_async_engine_streams_deltas(llm):
