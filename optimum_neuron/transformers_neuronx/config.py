@@ -114,7 +114,7 @@ class GenerationConfig(_Checked):
     """How `forward` picks tokens with `on_device_generation`."""
 
     max_length: int | None = None
-    """Tokens of a sequence; None: the compiled length."""
+    """Tokens of a sequence, at which `sample` ends; None: the compiled length."""
     do_sample: bool = False
     """Draw tokens; False takes the likeliest."""
     top_k: int | list[int] = 50
@@ -132,7 +132,7 @@ class GenerationConfig(_Checked):
     dynamic: bool = False
     """Whether `update_generation_config` may change it."""
     deterministic: bool = False
-    """Draw the same tokens in every run."""
+    """Take the token where 0.5 falls in the cumulated probabilities, which is the same in every run."""
     per_batch_line: bool = False
     """Whether rows have settings of their own."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from transformers import PretrainedConfig
 
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError
 from ..sources import load_source
 from .model import NeuronModelBase
 from .sampling import Sampling
@@ -167,7 +168,40 @@ class GPT2ForSampling(_TopK):
 
 
 class GPT2ForSamplingWithContextBroadcasting(GPT2ForSampling):
-    """GPT-2, under the name that `NeuronAutoModelForCausalLM` chooses."""
+    """GPT-2 whose `sample` continues each prompt several times, with `prompt_batch_size` below `batch_size`."""
+
+    defaults: ClassVar[dict[str, Any]] = {**GPT2ForSampling.defaults, "prompt_batch_size": None}
+
+    def __init__(self, config: PretrainedConfig, **options: Any) -> None:
+        super().__init__(config, **options)
+        self.prompt_batch_size: int | None = options.get("prompt_batch_size")
+        """Prompts of a call; None: any number, each continued once."""
+        num_prompts, num_rows = self.prompt_batch_size, self.num_rows
+        if num_prompts is not None and (not isinstance(num_prompts, int) or num_prompts < 1 or num_rows % num_prompts):
+            raise ConfigError(
+                f"prompt_batch_size={num_prompts!r} does not divide batch_size={num_rows}.",
+                hint=f"Pass a divisor of {num_rows}.",
+                option="prompt_batch_size",
+                value=num_prompts,
+                batch_size=num_rows,
+            )
+
+    def sample(
+        self, input_ids: torch.Tensor, sequence_length: int, start_ids: torch.Tensor | None = None, **options: Any
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return prompts with their answers: `batch_size` rows if there are `prompt_batch_size` prompts.
+
+        Args:
+            input_ids: prompts; row i has answers i * n to (i + 1) * n - 1, where n is batch_size / prompt_batch_size.
+            sequence_length: tokens of the longest result, prompt included.
+            start_ids: number of padding tokens of each prompt.
+            **options: those of `GPT2ForSampling.sample`.
+        """
+        if len(input_ids) == self.prompt_batch_size:
+            number = self.num_rows // self.prompt_batch_size
+            input_ids = input_ids.repeat_interleave(number, 0)
+            start_ids = None if start_ids is None else torch.as_tensor(start_ids).repeat_interleave(number, 0)
+        return super().sample(input_ids, sequence_length, start_ids, **options)
 
 
 class GPTJForSampling(_TopK):

@@ -43,7 +43,7 @@ class NeuronModelBase:
     """Keywords of `from_pretrained` with another default than `_DEFAULTS`."""
 
     def __init__(self, config: PretrainedConfig, *, checkpoint: str | Path | None = None, **options: object) -> None:
-        known = [*_DEFAULTS, *_UNROLLED]
+        known = [*_DEFAULTS, *self.defaults, *_UNROLLED]
         check_known(options, known, what=type(self).__name__, listed="docs/transformers_neuronx.md")
         values = {**_DEFAULTS, **self.defaults, **options}
         if self.model_types and config.model_type not in self.model_types:
@@ -118,6 +118,11 @@ class NeuronModelBase:
     def setup(self) -> None:
         """Place the model on cores."""
         self.compile()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a batch."""
+        return int(self._options["batch_size"])
 
     @property
     def num_cached(self) -> int:
@@ -281,6 +286,8 @@ class NeuronModelBase:
             top_p=generation.top_p,
             temperature=generation.temperature,
             top_p_min_tokens=generation.top_p_min_tokens,
+            global_top_k=generation.global_top_k,
+            deterministic=generation.deterministic,
             do_sample=generation.do_sample,
         )
 
@@ -305,6 +312,8 @@ class NeuronModelBase:
                 value=sequence_length,
                 n_positions=most,
             )
+        if self._generation is not None and self._generation.max_length is not None:
+            sequence_length = min(sequence_length, self._generation.max_length)
         if input_ids.shape[1] >= sequence_length:
             return input_ids[:, :sequence_length]
         with torch.inference_mode():

@@ -29,6 +29,10 @@ class Sampling:
     top_p: float | Sequence[float] = 1.0
     temperature: float | Sequence[float] = 1.0
     top_p_min_tokens: int | Sequence[int] = 1
+    global_top_k: int | None = None
+    """Largest logits that take part in any row; None: all."""
+    deterministic: bool = False
+    """Take the token where 0.5 falls in the cumulated probabilities, in place of a random number."""
     do_sample: bool = True
     no_repeat_ngram_size: int | None = None
 
@@ -39,9 +43,12 @@ class Sampling:
         for top_p in _each(self.top_p):
             if not 0 < top_p <= 1:
                 raise _refused("top_p", top_p, "a number above 0, at most 1")
-        for top_k in _each(self.top_k):
-            if not isinstance(top_k, int) or top_k < 1:
-                raise _refused("top_k", top_k, "a whole number, at least 1")
+        numbers = [("top_k", top_k) for top_k in _each(self.top_k)]
+        if self.global_top_k is not None:
+            numbers.append(("global_top_k", self.global_top_k))
+        for name, number in numbers:
+            if not isinstance(number, int) or number < 1:
+                raise _refused(name, number, "a whole number, at least 1")
 
     def draw(self, ids_RC: torch.Tensor, logits_RV: torch.Tensor) -> torch.Tensor:
         """Return the next tokens [R] after sequences."""
@@ -51,14 +58,18 @@ class Sampling:
         if not self.do_sample or self.top_k == 1:
             return scores_RV.argmax(-1)
         probabilities_RK, tokens_RK = self.filtered(scores_RV)
-        drawn_R1 = torch.multinomial(probabilities_RK, 1)
+        if self.deterministic:
+            cumulated_RK = probabilities_RK.cumsum(-1)
+            drawn_R1 = (cumulated_RK < 0.5).sum(-1, keepdim=True)
+        else:
+            drawn_R1 = torch.multinomial(probabilities_RK, 1)
         return tokens_RK.gather(1, drawn_R1)[:, 0]
 
     def filtered(self, logits_RV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the probabilities of the tokens that the filters leave, the likeliest first, and these tokens."""
         num_rows, num_tokens = logits_RV.shape
         scaled_RV = logits_RV / _column(self.temperature, num_rows)
-        limit_R1 = _column(self.top_k, num_rows).clamp(max=num_tokens)
+        limit_R1 = _column(self.top_k, num_rows).clamp(max=min(num_tokens, self.global_top_k or num_tokens))
         values_RK, tokens_RK = scaled_RV.topk(int(limit_R1.max()), dim=-1)
         rank_K = torch.arange(values_RK.shape[1])
         values_RK = values_RK.masked_fill(rank_K >= limit_R1, -torch.inf)

@@ -9,6 +9,7 @@ from optimum_neuron.transformers_neuronx import (
     ContinuousBatchingConfig,
     GenerationConfig,
     GPT2ForSampling,
+    GPT2ForSamplingWithContextBroadcasting,
     GreedyTokenAcceptor,
     HuggingFaceGenerationModelAdapter,
     LlamaForSampling,
@@ -144,6 +145,33 @@ def test_rows_have_settings_of_their_own():
         Sampling(top_k=[1, 2, 3]).filtered(logits)
 
 
+def test_largest_logits_of_all_rows_and_the_middle_of_probabilities():
+    logits = torch.log(torch.tensor([[0.1, 0.45, 0.25, 0.2], [0.2, 0.1, 0.1, 0.6]]))
+    probabilities, tokens = Sampling(top_k=[3, 4], global_top_k=2).filtered(logits)
+    torch.testing.assert_close(probabilities, torch.tensor([[0.45 / 0.7, 0.25 / 0.7], [0.75, 0.25]]))
+    assert tokens.tolist() == [[1, 2], [3, 0]]
+    draws = [Sampling(top_k=4, deterministic=True).draw(torch.zeros(2, 0), logits).tolist() for _ in range(5)]
+    assert draws == [[2, 3]] * 5  # 0.5 falls behind 0.45, and before 0.6
+    with raises(ConfigError, option="global_top_k"):
+        Sampling(global_top_k=0)
+
+
+def test_a_prompt_has_several_answers(tmp_path):
+    folder = tiny.save_tiny(tmp_path, "gpt2", n_layer=1)
+    options = {**OPTIONS, "n_positions": 24, "batch_size": 4}
+    with raises(ConfigError, option="prompt_batch_size", batch_size=4):
+        GPT2ForSamplingWithContextBroadcasting.from_pretrained(folder, **options, prompt_batch_size=3)
+    model = GPT2ForSamplingWithContextBroadcasting.from_pretrained(folder, **options, prompt_batch_size=2)
+    model.to_neuron()
+    ids = prompts(2, 9)
+    expected = continued(AutoModelForCausalLM.from_pretrained(folder).eval(), ids, 16)
+    assert torch.equal(model.sample(ids, 16, top_k=1), expected.repeat_interleave(2, 0))
+    torch.manual_seed(0)
+    first, second, *_ = model.sample(ids, 16).tolist()
+    assert first[:9] == second[:9] == ids[0].tolist() and first != second
+    model.compiled.close()
+
+
 def test_streamer_and_stopping_criteria(model):
     class Streamer:
         def __init__(self):
@@ -228,14 +256,16 @@ def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path)
 
 
 def test_device_picks_tokens(checkpoint, reference):
-    config = NeuronConfig(on_device_generation=GenerationConfig(do_sample=False), on_device_embedding=True)
+    config = NeuronConfig(
+        on_device_generation=GenerationConfig(do_sample=False, max_length=18), on_device_embedding=True
+    )
     model = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS, neuron_config=config)
     model.to_neuron()
     ids = prompts(2, 9)
     with torch.no_grad():
         expected = reference(ids).logits[:, -1].argmax(-1)
     assert model(ids)[:, 0].tolist() == expected.tolist()
-    assert torch.equal(model.sample(ids, 18), continued(reference, ids, 18))
+    assert torch.equal(model.sample(ids, 24), continued(reference, ids, 18))  # max_length ends it
     with raises(ConfigError, option="dynamic"):
         model.update_generation_config(GenerationConfig(do_sample=True))
     model.compiled.close()
