@@ -187,7 +187,13 @@ class GPT2ForSamplingWithContextBroadcasting(GPT2ForSampling):
             )
 
     def sample(
-        self, input_ids: torch.Tensor, sequence_length: int, start_ids: torch.Tensor | None = None, **options: Any
+        self,
+        input_ids: torch.Tensor,
+        sequence_length: int,
+        start_ids: torch.Tensor | None = None,
+        top_k: int = 50,
+        streamer: object = None,
+        output_scores: bool = False,
     ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
         """Return prompts with their answers: `batch_size` rows if there are `prompt_batch_size` prompts.
 
@@ -195,13 +201,15 @@ class GPT2ForSamplingWithContextBroadcasting(GPT2ForSampling):
             input_ids: prompts; row i has answers i * n to (i + 1) * n - 1, where n is batch_size / prompt_batch_size.
             sequence_length: tokens of the longest result, prompt included.
             start_ids: number of padding tokens of each prompt.
-            **options: those of `GPT2ForSampling.sample`.
+            top_k: likeliest tokens among which the next one is drawn; 1 takes the likeliest.
+            streamer: gets the tokens of each step by `put`, and `end`.
+            output_scores: return the logits of each step too.
         """
         if len(input_ids) == self.prompt_batch_size:
             number = self.num_rows // self.prompt_batch_size
             input_ids = input_ids.repeat_interleave(number, 0)
             start_ids = None if start_ids is None else torch.as_tensor(start_ids).repeat_interleave(number, 0)
-        return super().sample(input_ids, sequence_length, start_ids, **options)
+        return super().sample(input_ids, sequence_length, start_ids, top_k, streamer, output_scores)
 
 
 class GPTJForSampling(_TopK):
@@ -216,7 +224,7 @@ class GPTNeoXForSampling(_TopK):
     model_types = ("gpt_neox",)
 
 
-AUTO = {
+AUTO: dict[str, type[NeuronModelBase]] = {
     "bloom": BloomForSampling,
     "gpt2": GPT2ForSamplingWithContextBroadcasting,
     "gpt_neox": GPTNeoXForSampling,
