@@ -85,6 +85,7 @@ def _cores() -> str:
         ("rounding", lambda c: c.rounding),
         ("dtypes", lambda c: c.dtypes),
         ("auto-cast types", lambda c: c.auto_cast_types),
+        ("auto-cast of float32 by default", lambda c: c.auto_cast),
         (
             "engines that exclude each other",
             lambda c: (

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from ..base.core import AutoCast, AutoCastType
 from ..errors import ConfigError, nearest
+from ..hardware import TARGETS
 
 CASTS: Mapping[str, tuple[AutoCast, AutoCastType]] = {
     "all": ("all", "bf16"),
@@ -29,6 +30,8 @@ CASTS: Mapping[str, tuple[AutoCast, AutoCastType]] = {
 """Values of --fp32-cast; those of --fast-math have "fp32-cast-" in front. The difference of "matmult" and
 "matmult-bf16" is in transposes, which lose nothing here."""
 
+_DEFAULT: tuple[AutoCast, AutoCastType] = (TARGETS["inf1"].auto_cast, "bf16")
+"""What --fast-math all does too."""
 _LAYOUTS = ("fast-relayout", "no-fast-relayout")
 FAST_MATH = ("all", "none", *_LAYOUTS, *(f"fp32-cast-{name}" for name in CASTS))
 """Values of --fast-math, of which several may be given."""
@@ -110,9 +113,9 @@ class NeuronCcFlags:
 
     pipeline_cores: int = 1
     """--neuroncore-pipeline-cores: cores that share a program."""
-    auto_cast: AutoCast = "all"
+    auto_cast: AutoCast = _DEFAULT[0]
     """Which float32 operators are rounded."""
-    auto_cast_type: AutoCastType = "bf16"
+    auto_cast_type: AutoCastType = _DEFAULT[1]
     """Dtype that they are rounded to."""
     ineffective: tuple[str, ...] = ()
     """Flags without an effect here, each with its reason."""
@@ -207,4 +210,6 @@ def _cast(values: Mapping[str, Sequence[str]]) -> tuple[AutoCast, AutoCastType]:
         return CASTS[older[-1]]
     chosen = values.get("--fast-math", ())
     named = [value.removeprefix("fp32-cast-") for value in chosen if value.startswith("fp32-cast-")]
-    return CASTS[named[-1] if named else "matmult-bf16" if "none" in chosen else "all"]
+    if named or "none" in chosen:
+        return CASTS[named[-1] if named else "matmult-bf16"]
+    return _DEFAULT

@@ -99,9 +99,11 @@ def neuron_config(
         if fields.get("kv_cache_dtype") == STATIC:
             require_cache_scales(source)
     if of_inf1:
-        # What neuron-cc does unless told otherwise: it rounds all of float32, and leaves lookups to the CPU.
+        # What neuron-cc does unless told otherwise: it leaves lookups to the CPU, and rounds what it compiles.
         hosted = (*HOST_OPS_OF_INF1[kind.name], *fields.get("allow_host_ops", ()))
-        fields = {"torch_dtype": "float32", "auto_cast": "all"} | fields | {"allow_host_ops": hosted}
+        fields = {"torch_dtype": "float32"} | fields | {"allow_host_ops": hosted}
+    if of_inf1 and fields["torch_dtype"] == "float32":
+        fields.setdefault("auto_cast", target.value.auto_cast)
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)

@@ -116,13 +116,14 @@ _V1 = CoreSpec(
     rounding=("rne",),
     dtypes=("float32", "bfloat16", "float16", "int8", "uint8", "int16", "int32", "bool"),
     auto_cast_types=("bf16", "fp16"),
+    auto_cast="all",
     port_conflicts=(),
     sources=cite(
         {
             doc.NC_V1: "generation accumulate_dtypes",
             f"{doc.NC_V1}; bool and uint8: {doc.INF1_OPERATORS}, comparisons": "dtypes",
             doc.ROUNDING: "rounding",
-            f"{doc.INF1_COMPILER_CLI}, --fast-math": "auto_cast_types",
+            f"{doc.INF1_COMPILER_CLI}, --fast-math": "auto_cast_types auto_cast",
             doc.NOT_PUBLISHED: "tensor_array matmul_tiles sbuf_bytes sbuf_partitions psum_bytes psum_partitions "
             "psum_banks num_dma_engines dma_engine_bytes_per_s port_conflicts",
         }
@@ -156,6 +157,7 @@ _V2 = CoreSpec(
     rounding=("rne", "stochastic"),
     dtypes=("float32", *RATE_16BIT, *CFP8, *_INTEGERS),
     auto_cast_types=("bf16", "fp16", "tf32"),
+    auto_cast="none",
     port_conflicts=(("vector", "gpsimd", "sbuf"), ("vector", "scalar", "psum")),
     sources=cite(
         {
@@ -163,7 +165,7 @@ _V2 = CoreSpec(
             doc.NKI_V2: "tensor_array matmul_tiles accumulate_dtypes sbuf_bytes sbuf_partitions psum_bytes "
             "psum_partitions psum_banks num_dma_engines port_conflicts",
             doc.NKI_DMA: "dma_engine_bytes_per_s",
-            doc.COMPILER_CLI: "auto_cast_types",
+            doc.COMPILER_CLI: "auto_cast_types auto_cast",
             f"{doc.DATA_TYPES}; {doc.NKI_DTYPES}": "dtypes",
         }
     ),

@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
+from ..base.core import AutoCast
 from ..errors import ConfigError, invalid_choice
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -136,6 +137,8 @@ class CoreSpec(Sourced):
     """Dtypes with which the engines compute or which they read and write."""
     auto_cast_types: tuple[str, ...]
     """Values the compiler accepts for --auto-cast-type."""
+    auto_cast: AutoCast
+    """float32 operations that its compiler rounds unless told otherwise."""
     port_conflicts: tuple[tuple[str, str, str], ...]
     """Pairs of engines that cannot use a memory at the same time: (engine, engine, memory)."""
 

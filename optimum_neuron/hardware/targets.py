@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 
-from ..base.core import DTYPE_SIZE_BYTES
+from ..base.core import DTYPE_SIZE_BYTES, AutoCast
 from ..errors import ConfigError, UnsupportedDtypeError, invalid_choice
 from .instances import INSTANCES
 from .specs import ChipSpec, CoreSpec, InstanceSpec, checked_lnc
@@ -74,6 +74,11 @@ class Target:
     def auto_cast_types(self) -> tuple[str, ...]:
         """Values that --auto-cast-type accepts."""
         return self.core.auto_cast_types
+
+    @property
+    def auto_cast(self) -> AutoCast:
+        """float32 operations that exports, traces, checks, and estimates round unless told otherwise."""
+        return self.core.auto_cast
 
     def __str__(self) -> str:
         return self.name

@@ -63,6 +63,7 @@ from .pipelined import (
     divided as divided,
     run_time as run_time,
 )
+from .programs import auto_cast_of as auto_cast_of
 from .ranking import Comparison as Comparison, compare as compare
 from .request import (
     KEYWORDS as KEYWORDS,

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ..base.core import AutoCast, Choice
+from ..base.core import Choice
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError
@@ -20,7 +20,7 @@ from .decoders import DecoderCounts
 from .graph_choice import DEFAULT_OUTPUT_LENGTH
 from .graphs import RunCounts
 from .machine import Machine, require_fits
-from .programs import DEFAULT_AUTO_CAST, batch_axes, counts_of_program, memory_of_program
+from .programs import auto_cast_of, batch_axes, counts_of_program, memory_of_program
 from .request import DTYPES, EstimateRequest, require_no_options
 from .stacks import parse_sdk
 
@@ -159,7 +159,7 @@ def _counts_of_graphs(
     divides = "tensor_parallel_size" in kind.config_class.option_names()
     _require_effect(kind, request, task, without=() if divides else ("tensor_parallel_size",))
     dtype = DTYPES.get(request.dtype or "", request.dtype) or "float32"
-    auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if dtype == "float32" else "none")
+    auto_cast = auto_cast_of(request, machine.target, float32=dtype == "float32")
     options = {**_shapes(kind, request, task), **request.export, "torch_dtype": dtype, "auto_cast": auto_cast}
     options |= {"task": task, "instance_type": machine.instance.value.name}
     if divides:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from ..base.core import AutoCast, Choice
 from ..base.wording import counted
 from ..errors import ConfigError
-from ..hardware import require_degrees
+from ..hardware import Target, require_degrees
 from ..options.configuration import DEGREES
 from .compiled import ProgramCounts, generates, serving_plan_of
 from .graphs import PER_S, RunCounts
@@ -27,8 +27,15 @@ if TYPE_CHECKING:
     from ..options.configuration import CompileConfig
     from .work import Role
 
-DEFAULT_AUTO_CAST: AutoCast = "matmul"
-"""Rounding of single-pass models in float32, as in published measurements."""
+
+def auto_cast_of(request: EstimateRequest, target: Target, *, float32: bool) -> AutoCast:
+    """Return the rounding of a model that is no decoder: as asked for, else as the target's compiler rounds float32.
+
+    Where that rounds nothing, products are rounded, as in published measurements.
+    """
+    if request.auto_cast or not float32:
+        return request.auto_cast or "none"
+    return "matmul" if target.auto_cast == "none" else target.auto_cast
 
 
 class Placed(TypedDict):
@@ -167,7 +174,7 @@ def count_module(
         "value" if spec.kind.name == "USER_INPUT" else "weight" for spec in exported.graph_signature.input_specs
     ]
     float32 = all(p.dtype == torch.float32 for p in module.parameters())
-    auto_cast: AutoCast = request.auto_cast or (DEFAULT_AUTO_CAST if float32 else "none")
+    auto_cast = auto_cast_of(request, machine.target, float32=float32)
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
     counts = RunCounts(
         work=work_of_graph(exported.graph_module, name=name, roles=roles, auto_cast=auto_cast),

@@ -140,7 +140,7 @@ class EstimateRequest:
         "dtype of the weights, for example bf16 (default: the checkpoint's)", SHAPED, compiled=(), metavar="DTYPE"
     )
     auto_cast: AutoCast | None = _machine(
-        "rounding of float32 matmuls (default: matmul, if weights are float32)", compiled=MODULES
+        "rounding of float32 (default: matmul, on Inf1 all, if weights are float32)", compiled=MODULES
     )
     sdk: str | None = _machine(
         "release of the Neuron SDK, which decides the serving stack (default: the current one)",

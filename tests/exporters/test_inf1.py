@@ -22,6 +22,9 @@ from optimum_neuron import (
     main_export,
 )
 from optimum_neuron.errors import ConfigError, TargetMismatchError
+from optimum_neuron.exporters import neuron_config
+from optimum_neuron.simulator import estimate
+from optimum_neuron.sources import load_source
 from tests.raising import raises
 from tests.seq2seq import save_tiny_seq2seq
 
@@ -52,6 +55,26 @@ def test_encoder_runs_on_inf1_only(bert, tmp_path, monkeypatch):
     with pytest.raises(TargetMismatchError) as error:
         NeuronModelForSequenceClassification.from_pretrained(tmp_path / "inf1")
     assert error.value.details["compiled_for"] == "inf1"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "auto_cast"),
+    [
+        ({}, "all"),  # neuron-cc command line reference: "all" is the default of --fast-math
+        ({"torch_dtype": "float32"}, "all"),
+        ({"auto_cast": "matmul"}, "matmul"),
+        ({"torch_dtype": torch.bfloat16}, "none"),
+    ],
+)
+def test_export_check_and_estimate_round_alike(bert, chosen, auto_cast):
+    options = {"batch_size": 1, "sequence_length": 16}
+    compiled = {"task": "text-classification", "instance_type": "inf1", **chosen}
+    exported, _ = neuron_config(load_source(bert), options | compiled)
+    checked = check_model(bert, **options, **compiled).config
+    assert exported.auto_cast == checked.auto_cast == auto_cast
+    dtype = {"dtype": exported.torch_dtype, "auto_cast": chosen.get("auto_cast")}
+    estimated = estimate(str(bert), task="text-classification", instance="inf1.xlarge", **options, **dtype)
+    assert f"weights in {exported.torch_dtype}, auto_cast {auto_cast}" in " ".join(estimated.assumptions)
 
 
 def test_operators_that_it_lacks_are_refused_unless_the_host_may_run_them(bert, tmp_path):

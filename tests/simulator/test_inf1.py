@@ -39,6 +39,31 @@ def test_a_core_alone_reads_at_a_higher_rate():
     assert alone.latency_ms.limited_by == "dma"
 
 
+@pytest.mark.parametrize(("instance", "default"), [("inf1.xlarge", "all"), ("inf2.xlarge", "matmul")])
+def test_float32_is_rounded_as_the_compiler_of_the_chip_does(instance, default):
+    layers = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256))
+    read = {
+        auto_cast: estimate(
+            layers, instance=instance, example_inputs=(torch.zeros(64, 256),), auto_cast=auto_cast
+        ).hbm_bytes_per_step.value
+        for auto_cast in (None, "none", "matmul", "all")
+    }
+    assert read["all"] < read["matmul"] < read["none"] and read[None] == read[default]
+
+
+def test_gelu_of_eight_operators_is_one_pass_where_float32_is_rounded():
+    sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
+    written, one = (
+        estimate(
+            BertConfig(architectures=["BertForSequenceClassification"], hidden_act=activation, **sizes),
+            instance="inf1.xlarge",
+            sequence_length=16,
+        )
+        for activation in ("gelu_new", "gelu_pytorch_tanh")
+    )
+    assert written.latency_ms.value == pytest.approx(one.latency_ms.value, rel=1e-6)
+
+
 def test_pipeline_raises_throughput_and_says_why_weights_fit():
     options = {"instance": "inf1.6xlarge", "sequence_length": 128, "data_parallel_size": 1}
     one, four = (estimate(BERT, pipeline_parallel_size=count, **options) for count in (1, 4))

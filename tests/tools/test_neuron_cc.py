@@ -17,11 +17,12 @@ def program(tmp_path_factory):
     return path
 
 
-def test_program_is_compiled_for_inf1(program, tmp_path):
+@pytest.mark.parametrize(("words", "auto_cast"), [([], "all"), (["--fast-math", "none"], "matmul")])
+def test_program_is_compiled_for_inf1(program, tmp_path, words, auto_cast):
     output = tmp_path / "out.neff"
-    assert neuron_cc.main(["compile", str(program), "--fast-math", "none", "--output", str(output)]) == 0
+    assert neuron_cc.main(["compile", str(program), *words, "--output", str(output)]) == 0
     neff = open_neff(output)
-    assert (neff.document.target, neff.document.core_version, neff.metadata["auto_cast"]) == ("inf1", 1, "matmul")
+    assert (neff.document.target, neff.document.core_version, neff.metadata["auto_cast"]) == ("inf1", 1, auto_cast)
 
 
 def test_operators_are_listed(capsys):

@@ -26,6 +26,7 @@ from optimum_neuron.simulator import (
     ServingPlan,
     ServingTimes,
     Stack,
+    auto_cast_of,
     core_rates,
     device_time,
     divided,
@@ -280,7 +281,7 @@ def _profile(row: Row) -> Callable[[Constants], float]:
 
 
 @functools.cache
-def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
+def _graph_work(model: str, batch: int, sequence_length: int | None, family: str) -> Any:
     from optimum_neuron.simulator import capture_model
     from optimum_neuron.simulator.work import work_of_program
     from optimum_neuron.sources import load_source
@@ -289,15 +290,17 @@ def _graph_work(model: str, batch: int, sequence_length: int | None) -> Any:
         values = json.loads((HERE / "models.json").read_text())[model]
         (Path(folder) / "config.json").write_text(json.dumps(values))
         shapes = {"sequence_length": sequence_length} if sequence_length else {}
-        program = capture_model(load_source(folder), batch_size=batch, **shapes).program
+        auto_cast = auto_cast_of(EstimateRequest(), TARGETS[family], float32=True)
+        options = {"batch_size": batch, "torch_dtype": "float32", "auto_cast": auto_cast, "instance_type": family}
+        program = capture_model(load_source(folder), **options, **shapes).program
     (name,) = program.graphs
-    return work_of_program(program, name, auto_cast="matmul")
+    return work_of_program(program, name, auto_cast=auto_cast)
 
 
 def _graph(row: Row) -> Callable[[Constants], float]:
     instance, target, _ = _hardware(row)
     assert row.batch and row.concurrency
-    work, num_stages = _graph_work(row.model, row.batch, row.sequence_length), row.cores or 1
+    work, num_stages = _graph_work(row.model, row.batch, row.sequence_length, instance.family), row.cores or 1
     if num_stages > 1:
         work = divided(work, num_stages)
     rates, generation = core_rates(target), target.core.generation

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...base.core import AutoCast
+from ...base.core import AutoCast, TensorSpec
 from ...compiler import LOOKUPS, CallWork, base_of, contiguous_bytes, shares_memory, work_of
 from ...compiler.rules import OpCall, find_rule, symbols
 from ...upstream.torch import schema_of
@@ -44,7 +44,8 @@ _STATES: tuple[Role, ...] = ("state", "recurrent")
 def work_of_program(program: Program, graph_name: str, *, auto_cast: AutoCast = "none") -> GraphWork:
     """Work of one run of one entry point of a compiled program, on one core, or on one of each stage.
 
-    With `auto_cast` "matmul" and "all", float32 products run at the 16-bit rate.
+    With `auto_cast` "matmul" and "all", float32 products run at the 16-bit rate and read weights of 16 bits; with
+    "all", results have 16 bits too.
     """
     from ...engine import NEXT_TOKEN  # imports torch
 
@@ -255,7 +256,7 @@ def _resources(call: OpCall, call_work: CallWork, auto_cast: AutoCast) -> Work:
     is_step = attends is not None and attends.queries == 1
     # Operators fused into a matmul have no result.
     made = not call_work.kernel and (call_work.counted == "products" or call_work.vector_elements)
-    spilled = sum(spec.size_bytes for spec in call.outputs) if made else 0
+    spilled = sum(_rounded_bytes(spec, auto_cast) for spec in call.outputs) if made else 0
     return Work(
         flops=call_work.flops,
         product_flops=call_work.flops if call_work.counted == "products" else 0,
@@ -293,7 +294,7 @@ def _traffic(node: Node, call: OpCall, role_of: Mapping[Node, Role], read: set[N
                 num_read = (node.meta["val"] if kind in LOOKUPS else value).numel()
                 total += Work(state_bytes=int(num_read) * base.meta["val"].element_size())
         elif kind in LOOKUPS:
-            total += _lookup_traffic(call)
+            total += _lookup_traffic(call, auto_cast)
         elif kind != "cast" and base not in read:
             read.add(base)
             total += _weight_traffic(base.meta["val"], auto_cast)
@@ -315,20 +316,25 @@ def _writes(node: Node) -> bool:
     return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 
 
-def _lookup_traffic(call: OpCall) -> Work:
+def _rounded_bytes(spec: TensorSpec, auto_cast: AutoCast) -> int:
+    """Bytes of a value on the chip: where all of float32 is rounded, as if it was stored in 16 bits."""
+    return spec.size_bytes // 2 if auto_cast == "all" and spec.dtype == "float32" else spec.size_bytes
+
+
+def _lookup_traffic(call: OpCall, auto_cast: AutoCast) -> Work:
     """Rows that a lookup reads: those of its result, or every row that the result sums."""
     found = call.outputs[0]
     num_rows = math.prod(found.shape[:-1])
     if call.name in _SUMS_OF_ROWS:
         num_rows = math.prod(call.inputs[1].shape)
-    row_bytes = found.size_bytes // max(1, math.prod(found.shape[:-1]))
+    row_bytes = _rounded_bytes(found, auto_cast) // max(1, math.prod(found.shape[:-1]))
     return Work(weight_bytes=num_rows * row_bytes, weight_rows=num_rows)
 
 
 def _weight_traffic(value: Any, auto_cast: AutoCast) -> Work:
     matrix = len(value.shape) >= 2
     element = int(value.element_size())
-    if matrix and auto_cast != "none":
+    if auto_cast == "all" or (matrix and auto_cast == "matmul"):
         element = min(element, 2)
     size_bytes = element * int(value.numel())
     if not size_bytes:
