@@ -13,6 +13,9 @@ SDK_DISTRIBUTION = "optimum-neuron-sim-sdk"
 INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a checkout"
 """Install commands, from an index and from a checkout."""
 
+SIMULATED = "optimum-neuron-sim"
+"""Installer of distributions that only stand for the vendor's, for libraries that ask for their versions."""
+
 
 def refuse_beside(distribution: str, module: str, *, own: str = SDK_DISTRIBUTION, install: str = INSTALL_SDK) -> None:
     """Refuse to import a module of a distribution of ours where the vendor's distribution is installed.
@@ -22,9 +25,9 @@ def refuse_beside(distribution: str, module: str, *, own: str = SDK_DISTRIBUTION
         own: the distribution of ours.
         install: how it is installed.
     """
-    try:
-        version = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+    found = importlib.metadata.distributions(name=distribution)
+    version = next((one.version for one in found if one.read_text("INSTALLER") != SIMULATED), None)
+    if version is None:
         return
     raise ImportError(
         f"{module} cannot be imported: {own} and the vendor's {distribution} {version} are both "

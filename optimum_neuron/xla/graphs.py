@@ -279,13 +279,11 @@ def _operator_counters() -> dict[str, int]:
         for prefix, count in (("xla::", calls), ("aten::", reads)):
             if count:
                 counters[f"{prefix}{name}"] = counters.get(f"{prefix}{name}", 0) + count
-    for name, count in (
-        ("CreateXlaTensor", functions.xla_num_created()),
-        ("DestroyXlaTensor", functions.xla_num_destroyed()),
-    ):
-        if count:
-            counters[name] = count
-    return counters
+    tensors = {
+        "CreateXlaTensor": functions.xla_num_created(),
+        "DestroyXlaTensor": functions.xla_num_destroyed(),
+    }
+    return counters | tensors if any(tensors.values()) else counters
 
 
 def _take_measured() -> None:

@@ -11,15 +11,20 @@ device "neuron". So no folder of that name is on the path: this module, which Py
 | a package for Neuron in site-packages, such as neuronx_distributed | yes |
 | another package in site-packages | no, until one of the above has imported it |
 
-A real torch_xla is found first, so it is never hidden.
+A real torch_xla is found first, so it is never hidden. Libraries that ask for the version of the installed `torch_xla`,
+as transformers 4 does, get one where all may import it, or where it was imported.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
 
 PACKAGE = "torch_xla"
 
@@ -39,6 +44,15 @@ class Finder:
         from ._opt_in import found
 
         return found(PACKAGE, sys._getframe(1))
+
+    @classmethod
+    def find_distributions(cls, context: DistributionFinder.Context) -> Iterable[Distribution]:
+        """Return the distribution `torch_xla`, if it is asked for by name and may be seen."""
+        if (context.name or "").replace("-", "_").lower() != PACKAGE:
+            return []
+        from ._distribution import distributions
+
+        return distributions()
 
 
 if Finder not in sys.meta_path:

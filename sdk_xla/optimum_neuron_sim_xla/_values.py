@@ -7,8 +7,9 @@ from typing import Any
 from optimum_neuron.base.vendor import refuse_beside
 from optimum_neuron.xla import enable, graphs, links, ordinals, process_groups, selection
 
-__version__ = "2.9.0"
-"""Release of torch_xla whose names these are: the last one that the Neuron SDK uses."""
+from ._distribution import VERSION
+
+__version__ = VERSION
 
 REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX = "sum", "mul", "and", "or", "min", "max"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from optimum_neuron.base.vendor import refuse_beside
 from tests.tree import ROOT
 
 INSTALLED = "/lib/python3/site-packages/{0}/__init__.py"
@@ -65,3 +67,31 @@ def test_real_package_goes_first(ask, monkeypatch, tmp_path):
         assert ask(f"{IMPORTS}; version = torch_xla.__version__", "acme")["version"] == "real"
     finally:
         sys.modules.pop("torch_xla", None)
+
+
+VERSION = "import importlib.metadata; version = importlib.metadata.version('{}')"
+
+
+@pytest.mark.parametrize(("variable", "version"), [("1", "2.9.0"), ("0", None), (None, None)])
+def test_libraries_that_ask_for_the_version(ask, monkeypatch, variable, version):
+    if variable is not None:
+        monkeypatch.setenv("OPTIMUM_NEURON_XLA", variable)
+    for name in ("torch_xla", "torch-xla"):
+        if version is None:
+            with pytest.raises(importlib.metadata.PackageNotFoundError):
+                ask(VERSION.format(name), "acme")
+        else:
+            assert ask(VERSION.format(name), "acme")["version"] == version
+    names = {one.metadata["Name"] for one in importlib.metadata.distributions()}
+    assert "torch_xla" not in names and "pytest" in names, "nothing is added to lists of distributions"
+
+
+def test_only_the_real_distribution_is_refused(ask, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPTIMUM_NEURON_XLA", "1")
+    refuse_beside("torch-xla", "torch_xla")
+    metadata = tmp_path / "torch_xla-2.8.1.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: torch_xla\nVersion: 2.8.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"2\.8\.1"):
+        refuse_beside("torch-xla", "torch_xla")

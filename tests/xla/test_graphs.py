@@ -78,6 +78,7 @@ def test_documented_counters_of_one_product():
     xla.sync()
     assert b.cpu() == 4154
     assert compiles() == 1 and metrics.counter_value("MarkStep") == 1 and metrics.counter_value("CreateXlaTensor") >= 2
+    assert metrics.counter_value("DestroyXlaTensor") is not None, "the counter is there before a tensor ends"
     del b
     again = a * 2
     xla.sync()
