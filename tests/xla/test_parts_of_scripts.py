@@ -205,17 +205,19 @@ def test_compile_is_a_decorator_a_wrapper_and_a_context():
 def test_profile_of_another_thread_has_its_scopes(tmp_path):
     server = profiler.start_server(0)
     assert server is not None
-    stop = threading.Event()
+    begun, stop = threading.Event(), threading.Event()
 
     def train() -> None:
         while not stop.is_set():
             with profiler.StepTrace("step_of_test", step_num=1), profiler.Trace("forward_of_test"):
                 torch.ones(2, device="xla").sum()
+            begun.set()
 
     thread = threading.Thread(target=train)
     thread.start()
     try:
-        profiler.trace(f"localhost:{server.port}", str(tmp_path), duration_ms=50)
+        assert begun.wait(60)
+        profiler.trace(f"localhost:{server.port}", str(tmp_path), duration_ms=300)  # a busy machine takes its time
     finally:
         stop.set()
         thread.join()

@@ -101,7 +101,7 @@ class _Reader:
         self._weights: dict[int, Value] = {}
 
     def read(
-        self, graph: torch._C.Graph, arguments: Sequence[Value], path: str, name: tuple[str, ...]
+        self, graph: torch.Graph, arguments: Sequence[Value], path: str, name: tuple[str, ...]
     ) -> tuple[Value, ...]:
         """Append the operations of a graph, and return its outputs."""
         values = dict(zip((value.unique() for value in graph.inputs()), arguments, strict=True))
@@ -112,7 +112,7 @@ class _Reader:
         return tuple(values[value.unique()] for value in graph.outputs())
 
     def _outputs(
-        self, node: torch._C.Node, inputs: tuple[Value, ...], path: str, name: tuple[str, ...]
+        self, node: torch.Node, inputs: tuple[Value, ...], path: str, name: tuple[str, ...]
     ) -> tuple[Value, ...]:
         kind = node.kind()
         if kind == "prim::Constant":
@@ -137,7 +137,7 @@ class _Reader:
         self.operations.append(operation)
         return operation.outputs
 
-    def _attribute(self, node: torch._C.Node, owner: Value) -> Value:
+    def _attribute(self, node: torch.Node, owner: Value) -> Value:
         name = node.s("name")
         found, type_ = getattr(owner.module, name), node.output().type()
         full = f"{owner.name}.{name}" if owner.name else name
@@ -155,7 +155,7 @@ def _is_traced(module: Any, method: str) -> bool:
     return all(next(iter(node.blocks()), None) is None for node in module._c._get_method(method).graph.nodes())
 
 
-def _not_straight(node: torch._C.Node, name: Iterable[str]) -> ConfigError:
+def _not_straight(node: torch.Node, name: Iterable[str]) -> ConfigError:
     place = ".".join(name) or "the function"
     message = f"{place} has control flow of TorchScript ({node.kind()}), which cannot be divided into segments."
     hint = "Trace the parts without control flow, and script the module around them."
