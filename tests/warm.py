@@ -78,7 +78,7 @@ class Fork:
 
 
 class Served(Fork):
-    """A fork that answers what it is asked, line by line, in a process group of its own, as `subprocess.Popen`."""
+    """A fork that answers requests, one per line, in its own process group, like a `subprocess.Popen`."""
 
     def __init__(self, *words: str) -> None:
         (asked, ask), (answers, answer) = os.pipe(), os.pipe()

@@ -3,7 +3,7 @@
 limits.py          what can be limited, and in which direction
 config.py          `neuron.toml`: entries with their options and limits
 measure.py         the values of an entry, simulated; cached by content
-weights.py         those that the weights of a model decide
+weights.py         values that depend on a model's weights
 report.py          values beside limits and the recorded ones, as data, Markdown, and JUnit XML
 pytest_plugin.py   the same from tests: fixtures, and `pytest --neuron`
 

@@ -61,7 +61,7 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
     },
     "script": {
         "num_graphs": Limit("most", "graphs that are compiled for the device xla and by torch.compile"),
-        "num_recompiles": Limit("most", "of them, those that were compiled again, for other shapes or a failed guard"),
+        "num_recompiles": Limit("most", "graphs that are compiled again, for other shapes or after a guard fails"),
         "num_reads": Limit("most", "values that the host read while their graph was recorded, which ended it"),
         "device_ms": Limit("most", "time of all calls on their cores, simulated"),
         "num_calls": Limit("most", "calls of graphs and of eager operators' kernels"),

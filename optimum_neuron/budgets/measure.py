@@ -198,7 +198,7 @@ def _measured_kernel(entry: Entry) -> Measured:
 
 
 def _measured_script(entry: Entry) -> Measured:
-    """Run a script in a process of its own; what it prints goes to stderr."""
+    """Run a script in its own process, with its output on stderr."""
     from ..profiling import profile_script
 
     run = profile_script(entry.subject, tuple(map(str, entry.options.get("arguments", ()))), stdout=sys.stderr)

@@ -24,18 +24,15 @@ NUM_GREEDY = 64
 """Tokens that an answer has, if the compiled length leaves room for them."""
 PROMPT = "The capital of Japan is"
 """Prompt of models that have a tokenizer."""
-_READ = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt")
 
 
 def weights_content(entry: Entry, by: Collection[By]) -> dict[str, Any]:
     """Return everything that these values follow from, but options and versions."""
     from ..compiler.lower import probe_cpu
-    from ..exporters import file_hash
+    from ..exporters import checkpoint_files
     from ..sources import find_folder
 
-    folder = find_folder(entry.subject)
-    files = {path.name: file_hash(path) for path in sorted(folder.glob("*")) if path.suffix in _READ}
-    return {"by": sorted(by), "files": files, "cpu": str(probe_cpu())}
+    return {"by": sorted(by), "files": checkpoint_files(find_folder(entry.subject)), "cpu": str(probe_cpu())}
 
 
 def measure_weights(entry: Entry, by: Collection[By], options: Mapping[str, Any]) -> dict[str, Any]:

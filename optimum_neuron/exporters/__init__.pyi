@@ -99,6 +99,7 @@ from .request import (
     without_weights as without_weights,
 )
 from .save import save_folder as save_folder
+from .validated import checkpoint_files as checkpoint_files
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

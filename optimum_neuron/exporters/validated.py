@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,12 +95,18 @@ def comparison_key(
 ) -> dict[str, Any]:
     """Return everything that the result of a comparison depends on, but versions."""
     return {
-        "files": {path.relative_to(folder).as_posix(): _hash(path) for path in _files(folder)},
+        "files": checkpoint_files(folder),
         "neffs": {name: _hash(part.artifact.path) for name, part in parts.items()},
         "config": config.to_dict(),
         "atol": atol,
         "cpu": str(probe_cpu()),
     }
+
+
+def checkpoint_files(folder: Path) -> dict[str, str]:
+    """Return the hash of each file of a checkpoint, those in its subfolders too, by its path in the folder."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.suffix in _READ and path.is_file())
+    return {path.relative_to(folder).as_posix(): _hash(path) for path in paths}
 
 
 def _hash(path: Path) -> str:
@@ -112,11 +118,6 @@ def _hash(path: Path) -> str:
 def _hash_of(path: Path, size_bytes: int, mtime_ns: int) -> str:
     """The files of a pipeline are read for each model, and for the whole picture."""
     return file_hash(path)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Files of a checkpoint, those in its subfolders too."""
-    return (path for path in sorted(folder.rglob("*")) if path.suffix in _READ and path.is_file())
 
 
 def _read(record: Record) -> tuple[list[OutputError], Quality | None, Choice[str]] | None:

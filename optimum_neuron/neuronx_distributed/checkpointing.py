@@ -43,7 +43,7 @@ def write_item(data: Any, file: Path, *, by_tensor: bool = False) -> None:
     Args:
         data: nested data.
         file: the file.
-        by_tensor: each tensor is a file of its own.
+        by_tensor: write each tensor to its own file.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     if by_tensor:

@@ -38,16 +38,14 @@ class BaseParallelConv(nn.Module):
     master_bias: torch.Tensor
     bias: nn.Parameter | None
 
-    def _make(
-        self, kernel_size: Sizes, options: dict[str, Any], dilation: Sizes, groups: int, padding_mode: str
-    ) -> None:
-        """Keep the arguments, find the ranks, and draw kernel and bias."""
-        given = {"dilation": pair_of(dilation), "groups": groups, "padding_mode": padding_mode}
+    def _make(self, options: dict[str, Any]) -> None:
+        """Keep the arguments of the constructor, find the ranks, and draw kernel and bias."""
+        options = options | {name: pair_of(options[name]) for name in ("dilation", "kernel_size")}
         for name, only in (("dilation", (1, 1)), ("groups", 1), ("padding_mode", "zeros")):
-            if given[name] != only:
-                message = f"{name} is {given[name]}, and channels that ranks divide need {only}."
-                raise ConfigError(message, hint="Use torch.nn.Conv2d for this layer.", option=name, value=given[name])
-        self.kernel_size, self.stride, self.padding = pair_of(kernel_size), options["stride"], options["padding"]
+            if (given := options[name]) != only:
+                message = f"{name} is {given}, and channels that ranks divide need {only}."
+                raise ConfigError(message, hint="Use torch.nn.Conv2d for this layer.", option=name, value=given)
+        self.kernel_size, self.stride, self.padding = (options[name] for name in ("kernel_size", "stride", "padding"))
         self.tensor_parallel_group = mappings.group_or_tensor(None)
         self.tp_size = mappings.size_of(self.tensor_parallel_group)
         channels = [options["out_channels"], options["in_channels"]]
@@ -145,7 +143,7 @@ class OutputChannelParallelConv2d(BaseParallelConv):
         options = dict(locals())
         super().__init__()
         self.gather_output = gather_output
-        self._make(kernel_size, options, dilation, groups, padding_mode)
+        self._make(options)
 
     def forward(self, in_tensor: torch.Tensor) -> torch.Tensor:
         """Return the output channels.
@@ -207,7 +205,7 @@ class InputChannelParallelConv2d(BaseParallelConv):
         options = dict(locals())
         super().__init__()
         self.input_is_parallel = input_is_parallel
-        self._make(kernel_size, options, dilation, groups, padding_mode)
+        self._make(options)
 
     def forward(self, in_tensor: torch.Tensor) -> torch.Tensor:
         """Return the output channels, which ranks have alike.

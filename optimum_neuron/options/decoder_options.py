@@ -1,4 +1,4 @@
-"""Options of a decoder, and errors for those that contradict each other, or need one another.
+"""Options of a decoder, and errors for combinations of them that cannot be compiled.
 
 for error in decoder_errors(config):
     print(error)

@@ -15,6 +15,7 @@ from .core import Core
 from .engine_args import AsyncEngineArgs, EngineArgs
 from .facts import ModelFacts
 from .inputs import PromptType
+from .keywords import log_unused
 from .outputs import RequestOutput
 from .requests import Job
 from .sampling_params import SamplingParams
@@ -57,11 +58,12 @@ class LLMEngine:
             stat_loggers: no effect; `/metrics` of the server has the counters.
             enable_multiprocessing: no effect; one process drives all cores.
         """
-        _log_unused(
-            usage_context=usage_context,
-            stat_loggers=stat_loggers,
-            enable_multiprocessing=enable_multiprocessing or None,
-        )
+        given = {
+            "usage_context": usage_context,
+            "stat_loggers": stat_loggers,
+            "enable_multiprocessing": enable_multiprocessing or None,
+        }
+        log_unused(name for name, value in given.items() if value is not None)
         return cls(engine_args)
 
     def add_request(
@@ -139,12 +141,6 @@ class LLMEngine:
         return self.core.facts
 
 
-def _log_unused(**given: object) -> None:
-    """Name the arguments of an engine that were given and do nothing."""
-    if unused := [name for name, value in given.items() if value is not None]:
-        logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
-
-
 async def _pump(core: Core, job: Job, request_id: str, outputs: queue.Queue[Any]) -> None:
     """Put the outputs of a request into a queue, and None or its error at the end."""
     error: BaseException | None = None
@@ -191,11 +187,12 @@ class AsyncLLMEngine:
             usage_context: no effect; vLLM counts uses by it.
             stat_loggers: no effect; `/metrics` of the server has the counters.
         """
-        _log_unused(
-            start_engine_loop=None if start_engine_loop else False,
-            usage_context=usage_context,
-            stat_loggers=stat_loggers,
-        )
+        given = {
+            "start_engine_loop": None if start_engine_loop else False,
+            "usage_context": usage_context,
+            "stat_loggers": stat_loggers,
+        }
+        log_unused(name for name, value in given.items() if value is not None)
         return cls(engine_args)
 
     async def generate(

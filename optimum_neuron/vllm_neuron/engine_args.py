@@ -9,15 +9,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any, Self
 
 from ..errors import ConfigError
 from .arg_parser import FlexibleArgumentParser
-from .keywords import checked
-
-logger = logging.getLogger(__name__)
+from .keywords import checked, log_unused
 
 _EFFECTIVE: Mapping[str, Any] = {
     "model": "facebook/opt-125m",
@@ -285,8 +282,7 @@ class EngineArgs(_Fields, _CommandLine):
             if name in given:
                 value = str(given[name])
                 raise ConfigError(f"{name}={given[name]!r} is not supported.", hint=hint, option=name, value=value)
-        if unused := [name for name in _WITHOUT_EFFECT if name in given]:
-            logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
+        log_unused(name for name in _WITHOUT_EFFECT if name in given)
 
     def create_engine_config(self, usage_context: object = None) -> Any:
         """Return the sizes of the engine that these arguments ask for, as far as they are known before a compile."""

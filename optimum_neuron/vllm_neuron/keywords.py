@@ -1,13 +1,16 @@
-"""Keywords of vLLM's classes: unknown ones are `TypeError`s, as in vLLM, that name the nearest."""
+"""Keywords of vLLM: unknown ones are `TypeError`s that name the nearest, and those without effect are logged."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterable
 from typing import TypeVar
 
 from ..errors import nearest
+
+logger = logging.getLogger(__name__)
 
 Class = TypeVar("Class", bound=type)
 
@@ -24,6 +27,12 @@ def check_keywords(given: Iterable[str], known: Iterable[str], *, what: str) -> 
     if unknown := [name for name in given if name not in known]:
         guesses = "; ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
         raise TypeError(f"{what} got unexpected keyword arguments: {guesses}")
+
+
+def log_unused(names: Iterable[str], *, where: str = "on a simulated core") -> None:
+    """Name the keywords that were given and have no effect, in one line; say nothing if there are none."""
+    if unused := ", ".join(names):
+        logger.info(f"Without effect {where}: %s.", unused)
 
 
 def checked(owner: Class) -> Class:

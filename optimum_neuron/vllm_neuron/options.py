@@ -18,6 +18,7 @@ from ..options.peer_attributes import joined
 from ..serving import ModelSpec
 from ..sources import load_source, quantization, quantization_of
 from .engine_args import EngineArgs
+from .keywords import log_unused
 from .neuron_options import NeuronOptions, neuron_options
 
 logger = logging.getLogger(__name__)
@@ -48,8 +49,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
     args.check()
     _check_words(args)
     found = neuron_options(args)
-    if found.unused:
-        logger.info("Without effect on a simulated core: %s.", ", ".join(found.unused))
+    log_unused(found.unused)
     where = {"revision": args.revision, "cache_dir": args.download_dir, "trust_remote_code": args.trust_remote_code}
     where = {name: value for name, value in {**where, "token": args.hf_token}.items() if value}
     config = load_source(args.model, with_weights=False, **where).config
@@ -163,8 +163,7 @@ def _of_pooling(args: EngineArgs) -> dict[str, Any]:
         if name in given:
             message = f"{name} is not supported for task={args.task!r}."
             raise ConfigError(message, hint="Leave it out.", option=name, value=str(given[name]))
-    if unused := [name for name in _OF_DECODERS if name in given]:
-        logger.info("Without effect on a model that answers in one call: %s.", ", ".join(unused))
+    log_unused((name for name in _OF_DECODERS if name in given), where="on a model that answers in one call")
     sizes = {"sequence_length": args.max_model_len, "batch_size": args.max_num_seqs}
     exact = {"auto_cast": "none"} if str(args.dtype) in ("float", "float32", "torch.float32") else {}
     return {name: value for name, value in sizes.items() if value is not None} | exact

@@ -16,9 +16,8 @@ from ..errors import ConfigError, NeuronError
 from ..serving import Deployment, ModelSpec, ServeOptions, require_packages, serve
 from .arg_parser import FlexibleArgumentParser
 from .engine_args import AsyncEngineArgs
+from .keywords import log_unused
 from .options import read_args
-
-logger = logging.getLogger(__name__)
 
 _WITHOUT_EFFECT: Mapping[str, Any] = {
     "uvicorn_log_level": "info",
@@ -116,8 +115,7 @@ def server_of(args: argparse.Namespace) -> tuple[ModelSpec, ServeOptions, int]:
         if given[name] != default:
             flag = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{flag} is not supported.", hint=hint, option=name, value=str(given[name]))
-    if unused := [name for name, default in _WITHOUT_EFFECT.items() if given[name] != default]:
-        logger.info("Without effect here: %s.", ", ".join(unused))
+    log_unused((name for name, default in _WITHOUT_EFFECT.items() if given[name] != default), where="here")
     engine = AsyncEngineArgs.from_cli_args(args)
     if getattr(args, "model_tag", None):
         engine.model = args.model_tag

@@ -49,7 +49,7 @@ def budget(tmp_path):
 
 @pytest.fixture
 def own_home(monkeypatch, tmp_path):
-    """Scripts run in processes of their own, which cannot have cores that models of this process hold."""
+    """Scripts run in their own processes, which cannot use the cores that models of this process hold."""
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
 
 

@@ -1,4 +1,4 @@
-"""Fixtures and `pytest --neuron`, in runs of pytest of their own."""
+"""Fixtures and `pytest --neuron`, each in its own run of pytest."""
 
 from __future__ import annotations
 

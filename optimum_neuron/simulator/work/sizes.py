@@ -24,7 +24,7 @@ STATE_BYTES = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Projection:
-    """Matmuls of one role in a layer, joined: those that read the same values are one matmul."""
+    """Matmuls of one role in a layer. Matmuls that read the same values are joined into one."""
 
     role: Role
     """Everything "in" and "up" is split by columns, "out" and "down" by rows."""

@@ -66,7 +66,7 @@ def test_names_of_later_releases_are_on_the_list(name, listed):
 
 
 def node_of(target, *arguments):
-    """A call of an operator in a graph of its own."""
+    """A graph with one call of an operator."""
     graph = torch.fx.Graph()
     nodes = [graph.placeholder(f"x{i}") if isinstance(one, torch.Tensor) else one for i, one in enumerate(arguments)]
     for node, one in zip(nodes, arguments, strict=True):
