@@ -181,7 +181,7 @@ def _memory(
     instance: InstanceSpec,
 ) -> tuple[Choice[int] | None, MemoryCheck]:
     """Count the cores and the HBM of what an export would load; the captured graphs are used up."""
-    available = target.hbm_bytes_per_core()
+    available = target.hbm_bytes_of_one_core()
     if gathered.failures:
         return None, MemoryCheck(need=None, available=available, reason="not known: the model cannot be captured")
     if any(row.counted == "unknown" for row in operators):
@@ -196,7 +196,7 @@ def _memory(
     num_cores = core_count(program, gathered.shards)
     try:
         require_fit(
-            need,
+            [need],
             instance=instance,
             target=target,
             model_name=model_name,

@@ -33,6 +33,7 @@ from .kernels import add_members as add_members, kernels_in as kernels_in, membe
 from .memory import (
     MICROCODE_BYTES as MICROCODE_BYTES,
     MemoryNeed as MemoryNeed,
+    fullest_need as fullest_need,
     memory_need as memory_need,
     stage_needs as stage_needs,
 )

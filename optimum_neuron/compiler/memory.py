@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import nki
@@ -58,7 +59,18 @@ class MemoryNeed:
 
 def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:
     """Count what a program needs on a logical core that is made of `lnc` physical ones, of the fullest stage."""
-    return max(stage_needs(program, lnc=lnc), key=lambda need: need.total)
+    return fullest_need(stage_needs(program, lnc=lnc))
+
+
+def fullest_need(needs: Sequence[MemoryNeed], *, cores_of_memory: int = 1) -> MemoryNeed:
+    """Return what the fullest memory holds, of the needs of each stage's core; `cores_of_memory` in a row share one."""
+    groups = [needs[first : first + cores_of_memory] for first in range(0, len(needs), cores_of_memory)]
+    return max(map(_sum, groups), key=lambda need: need.total)
+
+
+def _sum(needs: Sequence[MemoryNeed]) -> MemoryNeed:
+    names = [field.name for field in dataclasses.fields(MemoryNeed)]
+    return MemoryNeed(**{name: sum(getattr(need, name) for need in needs) for name in names})
 
 
 def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:

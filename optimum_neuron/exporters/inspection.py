@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import open_artifact
-from ..compiler import MemoryNeed, stage_needs
+from ..compiler import MemoryNeed, fullest_need, stage_needs
 from ..hardware import InstanceSpec, resolve_instance, resolve_target, stage_instances
 from ..kinds import DECODER_CHOICES
 from ..options.configuration import NEFF_FILE
@@ -61,7 +61,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     program, metadata = artifact.program, artifact.metadata
     target, instance = resolve_target(info.config.target).value, resolve_instance(info.config.instance_type).value
     needs = stage_needs(program, lnc=target.chip.default_lnc)
-    need = max(needs, key=lambda need: need.total)
+    need = fullest_need(needs)
     weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
     return {
         "folder": str(folder),
@@ -83,7 +83,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
             for sub in program.subprograms.values()
         ],
         "weights": {**weights, "tensors": len(program.weights)},
-        "hbm_bytes": dataclasses.asdict(need) | {"total": need.total, "available": target.hbm_bytes_per_core()},
+        "hbm_bytes": dataclasses.asdict(need) | {"total": need.total, "available": target.hbm_bytes_of_one_core()},
         "produced_by": {
             key: info.artifact[key] for key in ("optimum_neuron_version", "compiler_version", "checkpoint", "revision")
         },

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact, BoundProgram
 from ..base.core import Choice
-from ..compiler import MemoryNeed, Program, stage_needs
+from ..compiler import MemoryNeed, Program, fullest_need, stage_needs
 from ..compiler.lower import HostCode
 from ..hardware import Target, resolve_instance
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
@@ -92,7 +92,7 @@ class Prepared:
     @property
     def need(self) -> MemoryNeed:
         """HBM that it takes on a core of the fullest stage."""
-        return max(self.needs, key=lambda need: need.total)
+        return fullest_need(self.needs)
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Prepared:
     def require_room(self, claim: CoreClaim | PrivateCore) -> None:
         """Check that the program fits on a core, before minutes are spent on host code."""
         require_fit(
-            self.need,
+            self.needs,
             instance=claim.instance,
             target=self.target.value,
             model_name=self.source.name,

@@ -18,7 +18,7 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     """Return plain data about a compiled model."""
     host = prepared.host.describe() if prepared.host else Choice(value="none", reason="no weights to run with")
     available, instance = (
-        prepared.target.value.hbm_bytes_per_core(),
+        prepared.target.value.hbm_bytes_of_one_core(),
         resolve_instance(prepared.config.instance_type).value,
     )
     task = served_task(prepared.source.config)

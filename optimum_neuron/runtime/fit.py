@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, memory_need
+from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, fullest_need, memory_need
 from ..compiler.passes import divide_into_stages, without_sends
 from ..errors import DeviceMemoryError, ModelError
 from ..hardware import (
@@ -28,35 +28,81 @@ GIB = 1024**3
 
 
 def require_fit(
-    need: MemoryNeed,
+    needs: Sequence[MemoryNeed],
     *,
     instance: InstanceSpec,
     target: Target,
     model_name: str,
     num_cores: int = 1,
     program: Program | None = None,
+    traced: bool = False,
 ) -> None:
-    """Check that a program fits the HBM of one core.
+    """Check that a program fits the HBM of each core, or, where the cores of a chip share a memory, of each chip.
 
     Args:
-        need: of a core of the fullest stage.
+        needs: of a core of each pipeline stage, by stage.
         instance: the simulated instance.
         target: Target that the program was compiled for.
         model_name: for messages.
         num_cores: cores of the model.
         program: Program whose pipeline stages share the cores; None for one without layers.
+        traced: whether a trace made the program, which has no options of an export.
     """
     available = target.hbm_bytes_of_one_core()
+    need = fullest_need(needs, cores_of_memory=target.chip.num_cores if target.shares_memory else 1)
     if need.total <= available:
         return
+    holder = "chip" if target.shares_memory else "core"
     message = (
-        f"{model_name} needs {need.total / GIB:.2f} GiB, but a core of {instance.name} has {available / GIB:.2f} GiB.\n"
-        f"{need.table(available)}\n  (simulated)"
+        f"{model_name} needs {need.total / GIB:.2f} GiB, but a {holder} of {instance.name} has "
+        f"{available / GIB:.2f} GiB.\n{need.table(available)}\n  (simulated)"
     )
-    hint = _changes_that_fit(need, target, instance, num_cores, program)
+    if traced or target.shares_memory:
+        hint = _changes_of_single_pass(need, target, instance, num_cores, traced=traced)
+    else:
+        hint = _changes_that_fit(need, target, instance, num_cores, program)
     raise DeviceMemoryError(
         message, hint=hint, **dataclasses.asdict(need), total=need.total, available=available, simulated=True
     )
+
+
+def _changes_of_single_pass(
+    need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int, *, traced: bool
+) -> str:
+    """Return each single change that makes a traced program, or one of Inf1, fit."""
+    available, changes = target.hbm_bytes_of_one_core(), []
+    if need.total - need.weights / 2 <= available:
+        how = "convert the model with model.bfloat16()" if traced else "pass torch_dtype=bfloat16"
+        changes.append(f"{how} where it is float32: weights then take half")
+    if traced and target.shares_memory and (change := _pipeline_that_fits(need, target, instance, num_cores)):
+        changes.append(change)
+    if larger := [other for other in TARGETS.values() if other.compilable and _fits(need, other)]:
+        best = min(larger, key=lambda other: other.hbm_bytes_per_core())
+        how = f"set OPTIMUM_NEURON_INSTANCE={best.instances[0].name}" if traced else f"pass instance_type={best.name}"
+        again = " and use torch_neuronx.trace" if traced and target.shares_memory else ""
+        changes.append(f"{how}{again}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
+    if not changes:
+        changes.append(f"use a smaller model or smaller inputs: {(need.total - available) / GIB:.2f} GiB are missing")
+    return _sentence(changes)
+
+
+def _pipeline_that_fits(need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int) -> str:
+    """Return the change to the fewest cores of more chips that share the weights; "" if none hold them."""
+    width = target.chip.num_cores
+    weights = need.weights * math.ceil(num_cores / width)
+    for size in target.instances:
+        for chips in range(1, size.num_chips + 1):
+            fits = weights / chips + need.scratch + MICROCODE_BYTES * width <= target.chip.hbm_bytes
+            if fits and chips * width > num_cores:
+                where = f" with OPTIMUM_NEURON_INSTANCE={size.name}" if size.num_cores > instance.num_cores else ""
+                option = f'compiler_args=["--neuroncore-pipeline-cores", "{chips * width}"]'
+                return f"pass {option}{where}: {chips} chips share the model"
+    return ""
+
+
+def _sentence(changes: Sequence[str]) -> str:
+    text = "; or ".join(changes)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _changes_that_fit(
@@ -101,8 +147,7 @@ def _changes_that_fit(
         changes.append(
             f"compile a smaller model: no instance holds this one, which takes {cores} cores of {target.name}"
         )
-    text = "; or ".join(changes)
-    return f"{text[0].upper()}{text[1:]}."
+    return _sentence(changes)
 
 
 def _degree_that_fits(

@@ -213,9 +213,8 @@ def load_program(
         task: task of the model, for the interval of that time; None if unknown.
     """
     stages, needs = stage_programs(program), stage_needs(program, lnc=target.chip.default_lnc)
-    fullest = max(needs, key=lambda need: need.total)
     require_fit(
-        fullest,
+        needs,
         instance=instance,
         target=target,
         model_name=model_name,

@@ -86,21 +86,21 @@ def count_program(
 
 def memory_of_program(program: Program, machine: Machine, *, name: str) -> dict[str, int]:
     """Return the HBM of a core by category."""
-    from ..compiler import group_size_of, memory_need
+    from ..compiler import fullest_need, group_size_of, stage_needs
     from ..runtime import require_fit
 
     degrees = (group_size_of(program), program.num_stages)
     require_degrees(machine.instance.value, **dict(zip(DEGREES, degrees, strict=True)))
-    need = memory_need(program, lnc=machine.rates.num_physical)
+    needs = stage_needs(program, lnc=machine.rates.num_physical)
     require_fit(
-        need,
+        needs,
         instance=machine.instance.value,
         target=machine.target,
         model_name=name,
         num_cores=math.prod(degrees),
         program=program,
     )
-    return dataclasses.asdict(need)
+    return dataclasses.asdict(fullest_need(needs))
 
 
 def counts_of_program(

@@ -18,7 +18,16 @@ from typing import Any
 import torch
 
 from ..base import env
-from ..compiler import COMPILER_VERSION, Compiled, CompilerFlags, compile_graphs, parse_flags, write_program
+from ..compiler import (
+    COMPILER_VERSION,
+    Compiled,
+    CompilerFlags,
+    Program,
+    compile_graphs,
+    parse_flags,
+    stage_needs,
+    write_program,
+)
 from ..compiler.cache import CompileCache
 from ..compiler.neff import Neff, open_neff
 from ..errors import ConfigError
@@ -30,6 +39,7 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
+from ..runtime import require_fit
 from .artifact import KIND
 from .entry import ROOT, Entry
 from .log import compile_log, compiled_lines, unwritable
@@ -132,6 +142,7 @@ def compile_entries(
     first = next(iter(entries.values()))
     tensors = tensors_of(entries, compiled.program)
     require_dtypes({**tensors, **compiled.program.constants})
+    _require_fit(compiled.program, flags.target, type(first).__name__)
     metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
     write = functools.partial(
         write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
@@ -155,6 +166,20 @@ def compile_entries(
             write(path, weights=weights)
         return open_neff(path), []
     return open_neff(path), list(tensors.values())
+
+
+def _require_fit(program: Program, target: Target, model_name: str) -> None:
+    """Check that a program fits the memory of the target, as the vendor's compiler does, before its NEFF is written."""
+    simulated = resolve_instance().value
+    require_fit(
+        stage_needs(program, lnc=target.chip.default_lnc),
+        instance=simulated if simulated.family == target.name else target.instances[0],
+        target=target,
+        model_name=model_name,
+        num_cores=program.num_stages,
+        program=program,
+        traced=True,
+    )
 
 
 def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, names: Sequence[str]) -> dict[str, Any]:

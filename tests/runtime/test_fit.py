@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from torch import nn
 
-from optimum_neuron.compiler import memory_need
+from optimum_neuron.compiler import MemoryNeed, memory_need
 from optimum_neuron.compiler.passes import divide_into_stages
 from optimum_neuron.errors import DeviceMemoryError
 from optimum_neuron.hardware import TARGETS, resolve_instance
@@ -54,7 +54,7 @@ def test_the_smallest_change_is_named(program, instance, num_stages, fitting):
     program, target = divide_into_stages(program, num_stages), TARGETS["trn1"]
     need, size = memory_need(program), resolve_instance(instance).value
     with pytest.raises(DeviceMemoryError) as caught:
-        require_fit(need, instance=size, target=target, model_name="m", num_cores=num_stages, program=program)
+        require_fit([need], instance=size, target=target, model_name="m", num_cores=num_stages, program=program)
     assert fitting in caught.value.hint
 
 
@@ -63,7 +63,7 @@ def test_a_program_without_layers_fits_no_number_of_instances():
     need = dataclasses.replace(memory_need(program), weights=2**50)
     size = resolve_instance("trn1.2xlarge").value
     with pytest.raises(DeviceMemoryError) as caught:
-        require_fit(need, instance=size, target=TARGETS["trn1"], model_name="m", program=program)
+        require_fit([need], instance=size, target=TARGETS["trn1"], model_name="m", program=program)
     assert "instance_type" not in caught.value.hint
 
 
@@ -81,5 +81,35 @@ def test_a_larger_instance_is_named(gib, instance, fitting):
     need = dataclasses.replace(memory_need(program), weights=gib * 2**30)
     size = resolve_instance(instance).value
     with pytest.raises(DeviceMemoryError) as caught:
-        require_fit(need, instance=size, target=TARGETS[size.family], model_name="m", program=program)
+        require_fit([need], instance=size, target=TARGETS[size.family], model_name="m", program=program)
     assert fitting in caught.value.hint and "smaller model" not in caught.value.hint
+
+
+INF1_CHIP = 8 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("gib", "traced", "changes"),
+    [
+        (9, False, ["torch_dtype=bfloat16", "instance_type=inf2"]),
+        (9, True, ["bfloat16()", '"--neuroncore-pipeline-cores", "8"', "inf1.6xlarge", "torch_neuronx"]),
+        (17, True, ['"--neuroncore-pipeline-cores", "12"', "inf1.6xlarge", "OPTIMUM_NEURON_INSTANCE=trn2"]),
+        (200, True, ["smaller model"]),
+    ],
+)
+def test_a_chip_of_inf1_holds_the_stages_of_its_cores(gib, traced, changes):
+    stages = [MemoryNeed(weights=gib * 2**28, kv_cache=0, scratch=2**20)] * 4  # each fits by itself up to 32 GiB
+    assert gib > 31 or stages[0].total <= INF1_CHIP
+    size = resolve_instance("inf1.xlarge").value
+    with pytest.raises(DeviceMemoryError) as caught:
+        require_fit(stages, instance=size, target=TARGETS["inf1"], model_name="m", num_cores=4, traced=traced)
+    assert caught.value.details["total"] == sum(one.total for one in stages)
+    assert caught.value.details["available"] == INF1_CHIP
+    assert all(change in caught.value.hint for change in changes)
+    assert "tensor_parallel_size" not in caught.value.hint
+
+
+def test_eight_stages_lie_on_two_chips_of_inf1():
+    stages = [MemoryNeed(weights=15 * 2**27, kv_cache=0, scratch=0)] * 8  # 7.5 GiB a chip
+    size = resolve_instance("inf1.6xlarge").value
+    require_fit(stages, instance=size, target=TARGETS["inf1"], model_name="m", num_cores=8)

@@ -128,7 +128,7 @@ def test_failed_load_frees_memory(load, monkeypatch):
 
 
 def accepted(need):
-    require_fit(need, instance=TARGETS["inf2"].instances[0], target=TARGETS["inf2"], model_name="big")
+    require_fit([need], instance=TARGETS["inf2"].instances[0], target=TARGETS["inf2"], model_name="big")
 
 
 def refused(need):

@@ -331,12 +331,17 @@ def test_arguments_without_an_effect_are_logged(caplog):
     assert "verbose=1 changes nothing" in caplog.text and "subgraph_inputs_pruning=False" in caplog.text
 
 
-def test_a_model_over_the_memory_of_a_chip_is_refused(monkeypatch):
-    small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**27))
-    monkeypatch.setattr("optimum_neuron.tracing.session.TARGETS", {"inf1": small})
+@pytest.mark.parametrize("cores", [1, 4])
+def test_a_model_over_the_memory_of_a_chip_is_refused_before_its_neff_is_written(monkeypatch, tmp_path, cores):
+    small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**29))
+    monkeypatch.setattr("optimum_neuron.tracing.inf1.tracer.TARGETS", {"inf1": small})
+    model = nn.Sequential(*(nn.Linear(6000, 6000) for _ in range(4)))  # 137 MiB each
     with pytest.raises(DeviceMemoryError) as error:
-        inf1.trace(deep(2500), torch.rand(1, 2500))
-    assert error.value.details["available"] == 2**27 < error.value.details["total"]
+        flags = f"--neuroncore-pipeline-cores {cores}"
+        inf1.trace(model, torch.rand(1, 6000), compiler_args=flags, compiler_workdir=tmp_path)
+    assert error.value.details["available"] == 2**29 < error.value.details["total"]
+    assert list(tmp_path.rglob("*.neff")) == []
+    assert "torch_neuronx" in error.value.hint
 
 
 def test_errors_have_the_classes_of_torch_neuron():

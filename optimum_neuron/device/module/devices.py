@@ -121,7 +121,7 @@ def get_device_properties(device: Device = None) -> NeuronDeviceProperties:
         neuron_core=target.core.name,
         major=target.core.generation,
         minor=0,
-        total_memory=target.hbm_bytes_per_core(),
+        total_memory=target.hbm_bytes_of_one_core(),
         multi_processor_count=target.chip.num_cores // target.logical_cores_per_chip(),
     )
 
