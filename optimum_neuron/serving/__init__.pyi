@@ -21,6 +21,7 @@ from .runners import (
     Features as Features,
     Scorer as Scorer,
     TextModel as TextModel,
+    load_model as load_model,
     pair_scores as pair_scores,
 )
 from .sampling import make_prompt as make_prompt, sampling_defaults as sampling_defaults

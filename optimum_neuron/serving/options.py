@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import math
 import os
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from ..base.wording import counted
@@ -82,6 +82,8 @@ class ModelSpec:
     """Name in requests."""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Keywords of `from_pretrained`."""
+    artifacts: Path | None = None
+    """Folder of its compiled program, which is loaded if it is there, else written; None: none."""
     adapters: dict[str, str] = dataclasses.field(default_factory=dict)
     """Names and folders of its adapters."""
     tokenizer: str | None = None

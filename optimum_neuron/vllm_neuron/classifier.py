@@ -10,7 +10,7 @@ from ..base.core import Choice
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..modeling import NeuronModelForTextReranking
-from ..serving import Features, ServedModel, TextModel
+from ..serving import Features, ServedModel, TextModel, load_model
 
 _LENGTHS, _LONGEST = (32, 128), 512
 
@@ -21,8 +21,7 @@ class Classifier(TextModel):
     def __init__(self, served: ServedModel, config: PreTrainedConfig, *, is_exported: bool) -> None:
         longest = min(_LONGEST, (facts_of(config).max_position_embeddings or _LONGEST))
         defaults = {"batch_size": (1, 8), "sequence_length": [*(one for one in _LENGTHS if one < longest), longest]}
-        options = served.spec.options if is_exported else {**defaults, **served.spec.options}
-        model = NeuronModelForTextReranking.from_pretrained(served.spec.source, export=not is_exported, **options)
+        model = load_model(NeuronModelForTextReranking, served, config, is_exported, defaults)
         super().__init__(model, served)
         limit = self.tokenizer.model_max_length
         self.max_length = min(model.neuron_config.buckets("sequence_length")[-1], limit)

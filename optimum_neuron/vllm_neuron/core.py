@@ -6,13 +6,11 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import itertools
-import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
-from ..base import env
 from ..errors import ConfigError, RequestError
 from ..exporters import is_export
 from ..options.option import source_options
@@ -27,8 +25,6 @@ from .options import read_args
 from .outputs import RequestOutput
 from .requests import Job, Progress, logprobs_of, prepare
 from .sampling_params import RequestOutputKind, SamplingParams
-
-logger = logging.getLogger(__name__)
 
 
 class Core:
@@ -155,21 +151,11 @@ def _each(name: str, value: object, number: int) -> list[Any]:
 
 def _load(args: EngineArgs) -> Any:
     """Compile or open the model of an engine."""
-    spec = read_args(args)
-    artifacts = env.compiled_artifacts()
-    if artifacts is not None and is_export(artifacts):
-        logger.info("Successfully loaded pre-compiled model artifacts from %s", artifacts)
-        if args.override_neuron_config or args.additional_config:
-            logger.warning("Using pre-compiled artifacts, override_neuron_config will be ignored")
-        spec = dataclasses.replace(spec, source=str(artifacts), options={})
-    served = ServedModel(spec=spec, max_queue_size=_ANY_NUMBER, on_finished=lambda name, facts: None)
+    served = ServedModel(spec=read_args(args), max_queue_size=_ANY_NUMBER, on_finished=lambda name, facts: None)
     try:
-        backend = _classifier(served, args) or load_replicas(served)[0]
+        return _classifier(served, args) or load_replicas(served)[0]
     except RequestError as error:  # the server's word for a model that it has no endpoint for
         raise ConfigError(error.message, hint=error.hint, **error.details) from error
-    if artifacts is not None and not is_export(artifacts):
-        backend.model.save_pretrained(artifacts)
-    return backend
 
 
 _ANY_NUMBER = 2**31

@@ -12,11 +12,12 @@ from typing import Any
 from ..base import env
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError, invalid_choice
+from ..exporters import is_export
 from ..hardware import instance_for_cores
 from ..modeling import require_heads
 from ..options.peer_attributes import joined
 from ..serving import ModelSpec
-from ..sources import load_source, quantization, quantization_of
+from ..sources import find_folder, load_source, quantization, quantization_of
 from .engine_args import EngineArgs
 from .keywords import log_unused
 from .neuron_options import NeuronOptions, neuron_options
@@ -57,8 +58,16 @@ def read_args(args: EngineArgs) -> ModelSpec:
     task = _TASKS[args.task if args.task != "auto" else args.runner]
     is_pooling = task not in (None, "text-generation")
     options: dict[str, Any] = {**where, **({"task": task} if task else {}), **_common(args, config, found)}
+    if not is_export(find_folder(args.model, **where)):
+        options["disable_validation"] = True
     shares = found.prefix_caching if args.enable_prefix_caching is None else args.enable_prefix_caching
-    spec = ModelSpec(source=str(args.model), name=_name(args), tokenizer=args.tokenizer, options=options)
+    spec = ModelSpec(
+        source=str(args.model),
+        name=_name(args),
+        tokenizer=args.tokenizer,
+        options=options,
+        artifacts=env.compiled_artifacts(),
+    )
     if is_pooling:
         options |= _of_pooling(args)
         return spec
@@ -105,7 +114,7 @@ def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) ->
     if dtype not in _DTYPES:
         raise invalid_choice("dtype", dtype, tuple(_DTYPES))
     cores = args.tensor_parallel_size * args.pipeline_parallel_size
-    options: dict[str, Any] = {"disable_validation": True}
+    options: dict[str, Any] = {}
     if args.tensor_parallel_size > 1:
         options["tensor_parallel_size"] = args.tensor_parallel_size
     if args.pipeline_parallel_size > 1:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError, WeightsError
+from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
 from optimum_neuron.transformers_neuronx import (
     ContinuousBatchingConfig,
     GenerationConfig,
@@ -235,16 +235,28 @@ def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path)
     loaded.to_neuron()
     assert torch.equal(loaded.sample(ids, 10, top_k=1), model.sample(ids, 10, top_k=1))
     loaded.compiled.close()
-    other = LlamaForSampling.from_pretrained(checkpoint, **{**OPTIONS, "batch_size": 3})
-    other.load(tmp_path / "compiled")
-    with raises(ConfigError, folder=str(tmp_path / "compiled")):
-        other.to_neuron()
-    wider = LlamaForSampling.from_pretrained(
-        tiny.save_tiny(tmp_path / "wider", "llama", num_hidden_layers=1), **OPTIONS
-    )
-    wider.load(tmp_path / "compiled")
-    with raises(ArtifactError, folder=str(tmp_path / "compiled")):
-        wider.to_neuron()
+    tuned = AutoModelForCausalLM.from_pretrained(tiny.save_tiny(tmp_path / "1", "llama", seed=1, num_hidden_layers=2))
+    save_pretrained_split(tuned, tmp_path / "tuned")
+    loaded = LlamaForSampling.from_pretrained(tmp_path / "tuned", **OPTIONS)
+    loaded.load(tmp_path / "compiled")
+    loaded.to_neuron()
+    assert torch.equal(loaded.sample(ids, 10, top_k=1), continued(tuned.eval(), ids, 10))
+    loaded.compiled.close()
+    rope = {"rope_type": "default", "rope_theta": 500.0}
+    turned = tiny.save_tiny(tmp_path / "turned", "llama", num_hidden_layers=2, rope_parameters=rope)
+    smaller = tiny.save_tiny(tmp_path / "smaller", "llama", num_hidden_layers=1)
+    quantized = {"neuron_config": NeuronConfig(quant=QuantizationConfig())}
+    for folder, changed in (
+        (checkpoint, {"batch_size": 3}),
+        (checkpoint, {"amp": "bf16"}),
+        (checkpoint, quantized),
+        (turned, {}),
+        (smaller, {}),
+    ):
+        other = LlamaForSampling.from_pretrained(folder, **{**OPTIONS, **changed})
+        other.load(tmp_path / "compiled")
+        with raises(ConfigError, folder=str(tmp_path / "compiled")):
+            other.to_neuron()
     next((tmp_path / "split" / "pytorch_model.bin").glob("p3.*")).unlink()
     with raises(WeightsError, folder=str(tmp_path / "split" / "pytorch_model.bin")):
         LlamaForSampling.from_pretrained(tmp_path / "split", **OPTIONS).to_neuron()

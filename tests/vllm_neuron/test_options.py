@@ -141,6 +141,7 @@ def test_flags_are_keywords(tmp_path):
 
 def test_flags_of_the_server(checkpoint, monkeypatch, tmp_path):
     monkeypatch.setenv("VLLM_API_KEY", "secret")
+    monkeypatch.setenv("NEURON_COMPILED_ARTIFACTS", str(tmp_path / "compiled"))
     parser = server._parser("vllm serve")
     parser.add_argument("model_tag", nargs="?")
     template = tmp_path / "chat.jinja"
@@ -149,6 +150,7 @@ def test_flags_of_the_server(checkpoint, monkeypatch, tmp_path):
     words += ["--enable-lora", "--lora-modules", "one=/a", '{"name": "two", "path": "/b"}', "-dp", "2"]
     spec, how, replicas = server.server_of(parser.parse_args([*words, "--chat-template", str(template)]))
     assert (spec.name, spec.adapters, spec.chat_template) == ("tiny", {"one": "/a", "two": "/b"}, "{{ messages }}")
+    assert spec.artifacts == tmp_path / "compiled"
     assert (how.host, how.port, how.api_key, replicas) == ("0.0.0.0", 0, ("a", "secret"), 2)
     for wrong, option in {("--ssl-keyfile", "k"): "ssl_keyfile", ("--lora-modules", "a=b"): "enable_lora"}.items():
         with raises(ConfigError, option=option):

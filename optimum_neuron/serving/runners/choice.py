@@ -9,7 +9,8 @@ A new kind is a row of `RUNNERS` and a module beside this one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,14 @@ from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import RequestError
 from ...exporters import is_export, read_folder
+from ...options.option import source_options
 from ...sources import find_folder, find_task, infer_task
 
 if TYPE_CHECKING:
+    from ...modeling import NeuronModel
     from ..served import Replica, Served
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,9 +57,7 @@ def _load_generator(served: Served, config: PreTrainedConfig, is_exported: bool)
 
     spec = served.spec
     adapters = {"max_loras": len(spec.adapters)} if spec.adapters else {}
-    model = NeuronModelForCausalLM.from_pretrained(
-        spec.source, export=not is_exported, **_options(served, is_exported, {**_DECODER_DEFAULTS, **adapters})
-    )
+    model = load_model(NeuronModelForCausalLM, served, config, is_exported, {**_DECODER_DEFAULTS, **adapters})
     for name, folder in spec.adapters.items():
         model.load_adapter(folder, adapter_name=name)
     tokenizer = load_preprocessor("AutoTokenizer", find_folder(spec.tokenizer or model.source_folder))
@@ -81,8 +84,7 @@ def _load_embedder(served: Served, config: PreTrainedConfig, is_exported: bool) 
     kind, defaults = (
         (NeuronModelForEmbedding, {}) if is_decoder else (NeuronSentenceTransformer, _encoder_defaults(config))
     )
-    options = _options(served, is_exported, defaults)
-    return Embedder(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
+    return Embedder(load_model(kind, served, config, is_exported, defaults), served)
 
 
 def _only_generates(model_type: str) -> bool:
@@ -102,9 +104,8 @@ def _load_scorer(served: Served, config: PreTrainedConfig, is_exported: bool) ->
     if config.num_labels != 1:
         message = f"{served.spec.source} has {config.num_labels} labels, but /score and /rerank need a model with one."
         raise RequestError(message, hint="Serve a cross-encoder.", status=404, num_labels=config.num_labels)
-    options = _options(served, is_exported, _encoder_defaults(config))
-    model = NeuronModelForTextReranking.from_pretrained(served.spec.source, export=not is_exported, **options)
-    return Scorer(model, served)
+    defaults = _encoder_defaults(config)
+    return Scorer(load_model(NeuronModelForTextReranking, served, config, is_exported, defaults), served)
 
 
 def _load_transcriber(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
@@ -116,22 +117,46 @@ def _load_transcriber(served: Served, config: PreTrainedConfig, is_exported: boo
     # Whisper says when words are said by the weights of its cross-attention.
     defaults = {"output_attentions": True} if config.model_type == "whisper" else {}
     kind = getattr(modeling, find_task("automatic-speech-recognition", config.model_type).model_class)
-    options = _options(served, is_exported, defaults)
-    return Transcriber(kind.from_pretrained(served.spec.source, export=not is_exported, **options), served)
+    return Transcriber(load_model(kind, served, config, is_exported, defaults), served)
 
 
 def _load_painter(served: Served, config: PreTrainedConfig, is_exported: bool) -> Replica:
     from ...modeling.diffusion import NeuronDiffusionPipeline
     from .images import Painter
 
-    options = _options(served, is_exported, {})
     # A pipeline takes `export` for checkpoints only.
     export = {} if is_exported else {"export": True}
-    return Painter(NeuronDiffusionPipeline.from_pretrained(served.spec.source, **export, **options), served)
+    return Painter(NeuronDiffusionPipeline.from_pretrained(served.spec.source, **export, **served.spec.options), served)
 
 
-def _options(served: Served, is_exported: bool, defaults: dict[str, Any]) -> dict[str, Any]:
-    return dict(served.spec.options) if is_exported else {**defaults, **served.spec.options}
+def load_model(
+    kind: type[NeuronModel], served: Served, config: PreTrainedConfig, is_exported: bool, defaults: Mapping[str, Any]
+) -> Any:
+    """Load the model of a server, and write its artifacts into the folder for them if they are not there.
+
+    Args:
+        kind: class of the model.
+        served: the model of the server.
+        config: configuration of the model, which that of artifacts must not contradict.
+        is_exported: whether the source is exported already.
+        defaults: options of an export, unless the model of the server has others.
+    """
+    from ...modeling import CHECKPOINT_OPTIONS, load_artifacts
+
+    spec = served.spec
+    if is_exported:
+        return kind.from_pretrained(spec.source, export=False, **spec.options)
+    if spec.artifacts is None or not is_export(spec.artifacts):
+        model = kind.from_pretrained(spec.source, export=True, **{**defaults, **spec.options})
+        if spec.artifacts is not None:
+            model.save_pretrained(spec.artifacts)
+        return model
+    location = source_options(spec.options)
+    named = {name: value for name, value in spec.options.items() if name not in (*location, *CHECKPOINT_OPTIONS)}
+    folder = find_folder(spec.source, **location)
+    model = load_artifacts(kind, spec.artifacts, folder, config, folder, named)
+    logger.info("Successfully loaded pre-compiled model artifacts from %s", spec.artifacts)
+    return model
 
 
 def _encoder_defaults(config: PreTrainedConfig) -> dict[str, Any]:

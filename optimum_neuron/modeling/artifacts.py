@@ -1,0 +1,58 @@
+"""Load the compiled program of a checkpoint from a folder of its own, as other libraries keep it.
+
+Shapes that a user names must be those of the program. Whatever decides the numbers must be what an export of the
+checkpoint would have, named or not. The weights are those of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..base.transformers_types import PreTrainedConfig
+from ..errors import ConfigError
+from ..exporters import neuron_config, read_folder
+from ..sources import ModelSource
+from .loading import NeuronModel
+from .weights import Weights
+
+Model = TypeVar("Model", bound=NeuronModel)
+
+_NUMBERS = ("torch_dtype", "quantization", "modules_to_not_convert", "kv_cache_dtype")
+"""Options that decide the numbers of a result, beside weights and configuration."""
+
+
+def load_artifacts(
+    kind: type[Model],
+    folder: Path,
+    checkpoint: Path,
+    config: PreTrainedConfig,
+    weights: Weights,
+    options: Mapping[str, Any],
+) -> Model:
+    """Return the model of a checkpoint with the compiled program of a folder.
+
+    Args:
+        kind: class of the model.
+        folder: an exported folder.
+        checkpoint: folder of the checkpoint.
+        config: configuration of the checkpoint.
+        weights: weights of the checkpoint, which may have another form than safetensors.
+        options: compile options that a user named.
+    """
+    source = ModelSource(name=str(checkpoint), folder=checkpoint, config=config, revision=None)
+    expected, _ = neuron_config(source, dict(options))
+    saved = read_folder(folder).config
+    pairs = ((name, getattr(expected, name, None), getattr(saved, name, None)) for name in _NUMBERS)
+    differences = [f"{name}={wanted!r}, compiled with {found!r}" for name, wanted, found in pairs if wanted != found]
+    if differences:
+        raise ConfigError(
+            f"{folder} was compiled with other options: {'; '.join(differences)}.",
+            hint="Pass these options, or compile the checkpoint again.",
+            folder=str(folder),
+            differences=differences,
+        )
+    model = kind.from_pretrained(folder, config, export=False, **options)
+    model.replace_weights(weights)
+    return model
