@@ -136,7 +136,7 @@ def with_quantized_weights(
         for recipe in filter(None, map(recipe_of, names)):
             if recipe.scheme.is_dynamic and recipe.part == "values":
                 split = shards.of_weights.get(weight)
-                groups = _input_groups(split, parameters[recipe.tensor].shape[1])
+                groups = _input_groups(split, recipe.shape_of(parameters[recipe.tensor].shape)[1])
                 round_inputs = functools.partial(_round_inputs, getattr(torch, recipe.scheme.dtype), groups)
                 layer = reference.get_submodule(recipe.tensor.removesuffix(".weight"))
                 layer.register_forward_pre_hook(round_inputs)

@@ -2,8 +2,8 @@
 
 Linear layers get the scheme. The head, and an embedding that is its weight, get 8 bits by rows whatever the scheme is:
 the head chooses the tokens, and it is the largest matrix of a small model. Experts get the scheme too. Everything else
-stays: norms, embeddings of their own (a step reads one row), routers, and matrices that are stored with their inputs
-first. The choice says so.
+stays: norms, embeddings of their own (a step reads one row), and routers. The choice says so. Quantized matrices have
+outputs before inputs, also where plain ones have not, as in GPT-2.
 
     family = quantize_decoder(build_decoder(config, dtype="bfloat16"), Scheme.parse("int8"))
     print(family.quantization)
@@ -24,6 +24,7 @@ from .common import QuantizedEmbedding, QuantizedLinear
 from .quantized_experts import expert_weights
 from .quantized_parts import empty_parts, obstacle_of_inputs, part_name, part_shard
 from .registry import Family
+from .splitter import is_transposed
 
 _DIRECT = ("kv_up", "shared_gate", "gate", "router")
 """Linear layers whose weight is used without calling them, and those that choose experts."""
@@ -39,10 +40,18 @@ class _Weight:
     """First name of the parameter."""
     owners: tuple[tuple[str, Any], ...]
     """Path and module of each."""
+    is_transposed: bool
+    """Whether the plain weight has its inputs before its outputs."""
 
     @property
     def is_lookup(self) -> bool:
         return any(isinstance(owner, nn.Embedding) for _, owner in self.owners)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        first, second = self.owners[0][1].weight.shape
+        return (second, first) if self.is_transposed else (first, second)
 
 
 def quantize_decoder(
@@ -69,6 +78,8 @@ def quantize_decoder(
         # Also where the head is the embedding, and the checkpoint has no tensor of its name.
         aliases = (*names, "lm_head.weight") if is_head else names
         shard = of_weights.get(weight.name)
+        if shard is not None and weight.is_transposed:
+            shard = Shard(1 - shard.dim, shard.splits)
         wish = _wish(aliases, modules_to_not_convert)
         is_wished = is_wished or wish is not None
         reason = wish or _obstacle(weight, own, shard)
@@ -78,7 +89,7 @@ def quantize_decoder(
         _convert(weight, own)
         for part in own.parts:
             name = part_name(weight.name, part)
-            sources[name] = tuple(Recipe(source, own, part).name for source in names)
+            sources[name] = tuple(Recipe(source, own, part, weight.is_transposed).name for source in names)
             if (local := part_shard(shard, own, part, 1)) is not None:
                 of_weights[name] = local
         num_matrices += 1
@@ -120,11 +131,11 @@ def _weights(module: nn.Module) -> Iterator[_Weight]:
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     owners: dict[int, list[tuple[str, nn.Module]]] = {}
     for path, owner in module.named_modules():
-        if isinstance(owner, (nn.Linear, nn.Embedding)):
+        if isinstance(owner, (nn.Linear, nn.Embedding)) or is_transposed(owner):
             owners.setdefault(id(owner.weight), []).append((path, owner))
     for key, modules in owners.items():
-        if any(isinstance(owner, nn.Linear) for _, owner in modules):
-            yield _Weight(names[key], tuple(modules))
+        if not all(isinstance(owner, nn.Embedding) for _, owner in modules):
+            yield _Weight(names[key], tuple(modules), any(is_transposed(owner) for _, owner in modules))
 
 
 def _head(module: nn.Module) -> nn.Module:
@@ -150,21 +161,23 @@ def _obstacle(weight: _Weight, scheme: Scheme, shard: Shard | None) -> str | Non
         return "it is also an embedding, whose rows have 8 bits"
     if scheme.kind == "mxfp4":
         return "mxfp4 is a scheme of experts"
-    return obstacle_of_inputs(int(weight.owners[0][1].weight.shape[1]), scheme, shard, 1)
+    return obstacle_of_inputs(weight.shape[1], scheme, shard, 1)
 
 
 def _convert(weight: _Weight, scheme: Scheme) -> None:
     """Give the modules of a weight its parts, with the shapes that they have on one core."""
     before = weight.owners[0][1].weight
-    parts = empty_parts(before.shape, scheme, before.device)
+    num_outputs, num_inputs = weight.shape
+    parts = empty_parts((num_outputs, num_inputs), scheme, before.device)
     for _, owner in weight.owners:
         owner.plain_dtype, owner.is_dynamic = before.dtype, scheme.is_dynamic
         for part, parameter in parts.items():
             owner.register_parameter(part_name("weight", part), parameter)
         if type(owner) is nn.Embedding:
             owner.__class__ = QuantizedEmbedding
-        elif isinstance(owner, nn.Linear) and not type(owner).__module__.startswith(__package__):
+        elif weight.is_transposed or not type(owner).__module__.startswith(__package__):
             owner.__class__ = QuantizedLinear
+            owner.out_features, owner.in_features = num_outputs, num_inputs
 
 
 def _require_useful(converted: int, unknown: Collection[str], left: dict[str, str]) -> None:

@@ -66,6 +66,7 @@ class NeuronModelBase:
             context_length_estimate=values["context_length_estimate"],
             tp_degree=values["tp_degree"],
             neuron_config=self.neuron_config,
+            model_type=config.model_type,
         )
         require_quantization(config, self._options.get("quantization"), option="quant")
         self._artifacts: Path | None = None

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """Values of `amp`."""
 _KV_DTYPES = {"s8": "int8", "f8e4m3fn": "fp8"}
+_ATTENTION = {"bloom": "self_attention", "gpt2": "attn", "gpt_neox": "attention", "gptj": "attn"}
+"""Names of the attention of a layer in checkpoints; others: self_attn."""
 
 WITHOUT_EFFECT = (
     *("attention_layout", "collectives_layout", "cache_layout", "group_query_attention"),
@@ -89,6 +91,7 @@ def export_options(
     context_length_estimate: int | Sequence[int] | None,
     tp_degree: int,
     neuron_config: NeuronConfig,
+    model_type: str,
 ) -> dict[str, Any]:
     """Return the keywords of `NeuronModelForCausalLM.from_pretrained`."""
     if unused := without_effect(neuron_config):
@@ -117,7 +120,7 @@ def export_options(
     return {
         **{name: value for name, value in options.items() if value is not False},
         "instance_type": instance.value,
-        **_weights(quant),
+        **_weights(quant, model_type),
         **_cache(neuron_config.kv_cache_quant),
     }
 
@@ -140,13 +143,13 @@ def context_sizes(estimate: int | Sequence[int], length: int) -> tuple[int, ...]
     return sizes
 
 
-def _weights(quant: QuantizationConfig | None) -> Mapping[str, Any]:
+def _weights(quant: QuantizationConfig | None, model_type: str) -> Mapping[str, Any]:
     """Quantization of weights."""
     if quant is None:
         return {}
     skipped = list(quant.no_quantize_list)
     if not quant.quantize_attn:
-        skipped += ["q_proj", "k_proj", "v_proj", "o_proj"]
+        skipped.append(_ATTENTION.get(model_type, "self_attn"))
     options: dict[str, Any] = {"quantization": "int8" if quant.quant_dtype == "s8" else "fp8"}
     return options | ({"modules_to_not_convert": tuple(skipped)} if skipped else {})
 

@@ -172,6 +172,17 @@ def test_a_prompt_has_several_answers(tmp_path):
     model.compiled.close()
 
 
+def test_attention_may_keep_its_weights(tmp_path):
+    folder = tiny.save_tiny(tmp_path, "opt", num_hidden_layers=1)
+    config = NeuronConfig(quant=QuantizationConfig(quant_dtype="s8", quantize_attn=False))
+    model = NeuronAutoModelForCausalLM.from_pretrained(folder, **OPTIONS, neuron_config=config)
+    model.to_neuron()
+    weights = model.compiled.loaded.program.weights
+    for kind, dtype in {".attention.": "float32", ".mlp.": "int8"}.items():
+        assert {weights[name].dtype for name in weights if kind in name and name.endswith(".weight")} == {dtype}
+    model.compiled.close()
+
+
 def test_streamer_and_stopping_criteria(model):
     class Streamer:
         def __init__(self):

@@ -102,6 +102,25 @@ def test_schemes_agree_with_dequantized_weights(scheme, options, checkpoint):
     assert_close(model, expected_logits(checkpoint, scheme))
 
 
+@pytest.mark.parametrize("options", [TWO_CORES, {"family": "generic"}], ids=["2 cores", "generic"])
+def test_weights_with_inputs_first_are_rounded_by_outputs(options, tmp_path):
+    folder = save_tiny(tmp_path / "gpt2", "gpt2", num_hidden_layers=1)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "wpe" not in name:
+                outputs = 1 if "wte" in name else 0
+                scale = weight.abs().amax(outputs, keepdim=True) / 127
+                weight.copy_((weight / scale).round() * scale)
+        expected = model(IDS).logits
+    config = SMALL | {"instance_type": "trn1.32xlarge", "quantization": "int8"} | options
+    compiled = NeuronModelForCausalLM.from_pretrained(folder, export=True, disable_validation=True, **config)
+    assert_close(compiled, expected)
+    rounded = {name.partition("@")[0] for name, spec in compiled.loaded.program.weights.items() if spec.dtype == "int8"}
+    assert len(rounded) == 5, "four matrices and the head"
+    compiled.close()
+
+
 def test_modules_to_not_convert_stay(checkpoint):
     keep = ["lm_head", "embed_tokens", "model.layers.1", "up_proj"]
     options = {"quantization_config": QuantoConfig(weights="int8", modules_to_not_convert=keep[1:])}
