@@ -16,12 +16,10 @@ import logging
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..base import env
-from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ..errors import ModelError
 from ..files.atomic import can_write, private_folder
@@ -32,6 +30,7 @@ from ..weights import (
     GgufName,
     GgufSource,
     apply_gguf_settings,
+    gguf_names,
     require_all_read,
     require_settings,
 )
@@ -44,23 +43,6 @@ METHOD = "gguf"
 
 _RUN_NAME = "_model_name_or_path"
 _LINK, _NAMES = "model.gguf", "gguf_names.json"
-_PERMUTED = ("llama",)
-"""Architectures of llama.cpp whose queries and keys have their rows by halves of a head."""
-_CHANGED = (
-    "bloom",
-    "gemma2",
-    "gemma3",
-    "gpt2",
-    "gpt-oss",
-    "lfm2",
-    "mamba",
-    "minimax-m2",
-    "nemotron",
-    "t5",
-    "t5encoder",
-)
-_CHANGED_EXPERTS = ("qwen2moe", "qwen3moe", "qwen35", "qwen35moe")
-"""Architectures of which llama.cpp changes numbers or joins tensors, so transformers converts them."""
 
 
 def gguf_folder(folder: Path, gguf_file: str) -> Path:
@@ -156,9 +138,10 @@ def _write(work: Path, path: Path, file: GgufFile) -> None:
             f"transformers cannot read {path}, whose architecture is {architecture}: {type(error).__name__}: {error}"
         )
         raise ModelError(message, hint=GGUF_HINT, path=str(path), architecture=architecture) from error
-    names = _names(model, architecture)
-    require_all_read(file, {place[0] for place in names.values()} if names is not None else _converted(model, file))
-    (work / _NAMES).write_text(json.dumps(names))
+    names = gguf_names(model, architecture)
+    require_all_read(file, {place.name for place in names.values()} if names is not None else _converted(model, file))
+    stored = names and {name: (place.name, place.num_heads) for name, place in names.items()}
+    (work / _NAMES).write_text(json.dumps(stored))
     config.architectures = [type(model).__name__]
     config.quantization_config = _settings(file, architecture, is_read_here=names is not None)
     # The name of a training run from the header is no folder.
@@ -183,17 +166,6 @@ def _settings(file: GgufFile, architecture: str, *, is_read_here: bool) -> dict[
     }
 
 
-def _names(model: PreTrainedModel, architecture: str) -> dict[str, tuple[str, int]] | None:
-    """Where the file has each tensor of a model, or None if transformers converts them."""
-    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
-
-    kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-    if architecture not in kinds or architecture in (*_CHANGED, *_CHANGED_EXPERTS):
-        return None
-    table = get_tensor_name_map(kinds[architecture], model.config.num_hidden_layers)
-    return dict(_placed(model, architecture, table))
-
-
 def _converted(model: PreTrainedModel, file: GgufFile) -> set[str]:
     """Return the tensors of a file that transformers converts; it may know experts without their ending."""
     from transformers.modeling_gguf_pytorch_utils import (
@@ -206,20 +178,6 @@ def _converted(model: PreTrainedModel, file: GgufFile) -> set[str]:
     processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
     names = get_gguf_hf_weights_map(model, processor)
     return {name for name in file.entries if name in names or name.removesuffix(".weight") in names}
-
-
-def _placed(model: PreTrainedModel, architecture: str, table: Any) -> Iterator[tuple[str, tuple[str, int]]]:
-    config = model.config
-    heads = {".attn_q.": config.num_attention_heads, ".attn_k.": facts_of(config).num_key_value_heads}
-    for name in model.state_dict():
-        module, _, end = name.rpartition(".")
-        stored = table.get_name(module) if end in ("weight", "bias") else None
-        if stored is None:
-            continue
-        stored = f"{stored}.{end}"
-        is_permuted = architecture in _PERMUTED
-        own = next((number for part, number in heads.items() if part in stored), None) if is_permuted else None
-        yield name, (stored, int(own or 0))
 
 
 def _write_generation(work: Path, config: PreTrainedConfig) -> None:

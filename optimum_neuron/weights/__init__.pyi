@@ -8,6 +8,7 @@ from .checkpoint import (
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile
+from .gguf_tensors import gguf_names as gguf_names
 from .gguf_rotary import GGUF_HINT as GGUF_HINT
 from .gguf_settings import (
     apply_gguf_settings as apply_gguf_settings,

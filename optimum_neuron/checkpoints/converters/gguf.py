@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...base.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from ...errors import ModelError
-from ...weights import GgufFile, apply_gguf_settings
+from ...weights import GgufFile, GgufSource, apply_gguf_settings, gguf_names, require_all_read
 
 
 def convert(source: Path, destination: Path) -> None:
@@ -34,28 +34,38 @@ def convert(source: Path, destination: Path) -> None:
 
 
 def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Read configuration and tokenizer by transformers; weights are read here, in a small part of its time."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
-    apply_gguf_settings(config, GgufFile.open(path))
-    # dequantize: dense weights on every machine. Without it the result depends on whether a kernel package is there,
-    # and the model counts as quantized, which save_pretrained refuses.
-    model, report = AutoModelForCausalLM.from_pretrained(
-        path.parent,
-        config=config,
-        gguf_file=path.name,
-        dtype=torch.bfloat16,
-        quantization_config=GgufConfig(dequantize=True),
-        output_loading_info=True,
-    )
-    problems = {kind: sorted(map(str, keys)) for kind, keys in report.items() if keys}
-    if problems:
-        message = f"The tensors of {path.name} do not fit its model: {json.dumps(problems)}."
-        hint = "Use a GGUF file of an architecture that transformers reads completely."
-        raise ModelError(message, hint=hint, problems=problems)
+    file = GgufFile.open(path)
+    apply_gguf_settings(config, file)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    _load(model, file)
     return model, tokenizer
+
+
+def _load(model: PreTrainedModel, file: GgufFile) -> None:
+    """Give a model on the device "meta" the tensors of a file."""
+    architecture = str(file.settings.get("general.architecture"))
+    names = gguf_names(model, architecture)
+    if names is None:
+        message = f"llama.cpp changes the weights of the architecture {architecture}, so {file.name} is not converted."
+        hint = "Use a GGUF file of another architecture."
+        raise ModelError(message, hint=hint, architecture=architecture)
+    require_all_read(file, {place.name for place in names.values()})
+    source = GgufSource(file, names)
+    dtype = model.dtype
+    model.load_state_dict({name: source.join([name])[0].to(dtype) for name in source.specs}, strict=False, assign=True)
+    model.tie_weights()
+    missing = sorted(name for name, tensor in model.state_dict().items() if tensor.is_meta)
+    if missing:
+        message = f"{file.name} lacks tensors of its model: {', '.join(missing)}."
+        hint = "Use a GGUF file of an architecture that transformers reads completely."
+        raise ModelError(message, hint=hint, missing=missing)
 
 
 def _drop_load_options(path: Path) -> None:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from optimum_neuron.checkpoints import convert
 from optimum_neuron.checkpoints.converters import gguf
 from optimum_neuron.errors import ModelError
+from optimum_neuron.weights import GgufFile
 from tests.raising import raises
 
 
@@ -20,18 +23,44 @@ def converted_folder(tiny_gguf, tmp_path_factory):
     return destination
 
 
-def test_weights_match_gguf_in_bfloat16_and_are_tied(converted_folder, tiny_gguf):
+def test_weights_are_those_that_transformers_reads_in_bfloat16_and_are_tied(converted_folder, tiny_gguf):
     import torch
-    from gguf import GGUFReader
     from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM, GgufConfig
 
     weights = load_file(converted_folder / "model.safetensors")
-    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
     assert "lm_head.weight" not in weights
-    stored = {tensor.name: torch.from_numpy(tensor.data.copy()) for tensor in GGUFReader(tiny_gguf).tensors}
-    same = {"model.embed_tokens": "token_embd", "model.layers.0.mlp.down_proj": "blk.0.ffn_down"}
-    for name, source in same.items():
-        assert torch.equal(weights[f"{name}.weight"], stored[f"{source}.weight"].bfloat16())
+    dense = GgufConfig(dequantize=True)
+    reference = AutoModelForCausalLM.from_pretrained(
+        tiny_gguf.parent, gguf_file=tiny_gguf.name, dtype=torch.bfloat16, quantization_config=dense
+    )
+    expected = reference.state_dict()
+    assert weights.keys() == expected.keys() - {"lm_head.weight"}
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights.items())
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("change", ["lacks a tensor", "has one more", "numbers are changed"])
+def test_file_that_is_not_the_model_is_refused(tiny_gguf, tmp_path, monkeypatch, change):
+    path = shutil.copy(tiny_gguf, tmp_path)
+    if change == "numbers are changed":
+        monkeypatch.setattr("optimum_neuron.weights.gguf_tensors._CHANGED", ("llama",))
+        details = {"architecture": "llama"}
+    elif change == "lacks a tensor":
+        monkeypatch.setattr(
+            GgufFile, "open", lambda path, real=GgufFile.open: without(real(path), "blk.0.ffn_up.weight")
+        )
+        details = {"missing": ["model.layers.0.mlp.up_proj.weight"]}
+    else:
+        Path(path).write_bytes(Path(path).read_bytes().replace(b"blk.0.ffn_up", b"blk.9.ffn_up"))
+        details = {"tensors": ["blk.9.ffn_up.weight"]}
+    with raises(ModelError, **details):
+        gguf.convert(tmp_path, tmp_path / "out")
+
+
+def without(file: GgufFile, name: str) -> GgufFile:
+    del file.entries[name]
+    return file
 
 
 def test_config_has_model_fields_only(converted_folder):
