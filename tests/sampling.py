@@ -5,7 +5,8 @@
     def test_pictures_equal_those_of_diffusers(name): ...
 
 Each of seven days in a row runs a seventh of the names, and all seven together run everything. Tests of a file with
-the same parameters, or with the same one that `by` names, run on the same day, since they share what fixtures make.
+the same parameters, or with the same one that `by` names, run on the same day, since they share what fixtures make;
+all of a file with `pytestmark = pytest.mark.full(days=2, by="file")` do.
 Tests of files that the command line names run, whatever the day.
 """
 
@@ -85,6 +86,8 @@ def case(item: pytest.Item) -> str:
     """Return what tests of one file that run on the same day have in common: their parameters, or a test alone."""
     by = marker_of(item).kwargs.get("by")
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if by == "file":
+        return ""
     if by in parameters:
         return str(parameters[by])
     return item.name.partition("[")[2] or item.name

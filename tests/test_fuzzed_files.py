@@ -134,6 +134,7 @@ def test_invalid_special_token_ids(field, value, export_folder, tmp_path):
     assert details["file"] == str(path) and details["key"].partition(".")[0] == field
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("name", ["fields.json", "model.done"])
 def test_field_of_cache_entry(name, request, checkpoint, tmp_path, monkeypatch):
     """A damaged entry is compiled again, and the listing names its problem."""

@@ -70,6 +70,12 @@ def test_same_parameters_run_on_the_same_day():
         assert {together.count(name) for name in together} <= {2}
 
 
+def test_all_of_a_file_runs_on_the_same_days():
+    tests = [Item(FILES[0], name, 2, "file") for name in ("test_x", "test_y[case1]", "test_y[case2]")]
+    days = [chosen(tests, day=START + datetime.timedelta(number)) for number in range(2)]
+    assert sorted(map(len, days)) == [0, 3]
+
+
 def test_order_of_collection_does_not_matter():
     tests = items()
     assert set(chosen(tests)) == set(chosen(tests[::-1]))

@@ -8,13 +8,13 @@ from .checkpoint import (
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
 from .gguf_file import GgufFile as GgufFile
-from .gguf_tensors import gguf_names as gguf_names
 from .gguf_rotary import GGUF_HINT as GGUF_HINT
 from .gguf_settings import (
     apply_gguf_settings as apply_gguf_settings,
     require_all_read as require_all_read,
     require_settings as require_settings,
 )
+from .gguf_tensors import gguf_names as gguf_names
 from .layouts import READERS as READERS, Layout as Layout
 from .low_rank import LowRankStack as LowRankStack, low_rank_stack as low_rank_stack
 from .mapped import DTYPES as DTYPES, MappedFile as MappedFile, drop_pages_of as drop_pages_of, empty as empty

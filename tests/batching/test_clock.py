@@ -114,6 +114,7 @@ def test_a_time_that_cannot_be_computed_stops_no_request(model, monkeypatch, cap
     assert model.loaded.tracks[0].model in message and "model.layers.0.mixer" in message
 
 
+@pytest.mark.full(days=2)
 def test_configuration_is_estimated_as_its_export(model, folder):
     options = {name: getattr(model.neuron_config, name) for name in ("block_size", "num_blocks", "prefill_buckets")}
     options |= {"decode_buckets": (20, 48), "extend_length": 4, "batch_size": 3, "sequence_length": 48}

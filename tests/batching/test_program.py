@@ -103,5 +103,6 @@ def test_every_graph_of_chunks_is_validated(export, checkpoint_of_model, sizes):
     assert validated.prepared.validation and all(error.ok for error in validated.prepared.validation)
 
 
+@pytest.mark.full(days=2)
 def test_chunks_of_recurrent_states_are_validated(export):
     assert all(error.ok for error in export("mamba", prefill_buckets=(24, 48)).prepared.validation)

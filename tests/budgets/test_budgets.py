@@ -101,6 +101,7 @@ def test_limits_of_models_are_quantities_of_an_estimate():
     assert facts - of_check <= set(QUANTITIES)
 
 
+@pytest.mark.full(days=2)
 def test_padding_of_a_data_set(tmp_path):
     tiny_config("llama", architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "tiny")
     (tmp_path / "prompts.csv").write_text("id,tokens\n1,12\n2,40\n3,16\n4,33\n")
@@ -124,6 +125,7 @@ for length in map(int, sys.argv[1:]):
 """
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.parametrize(("arguments", "num_recompiles"), [([8, 8], 0), ([8, 4, 8], 1)])
 def test_graphs_of_a_script(tmp_path, own_home, arguments, num_recompiles):
     (tmp_path / "train.py").write_text(SCRIPT)

@@ -92,6 +92,7 @@ def test_memory_and_graphs_match_export(report, model):
     assert [graph.name for graph in report.graphs] == [graph["name"] for graph in described["graphs"]]
 
 
+@pytest.mark.full(days=2)
 def test_flops_match_torch_flop_counter(checkpoint):
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -110,6 +111,7 @@ def test_flops_match_torch_flop_counter(checkpoint):
     assert {call.ruling.module_path for call in products} >= {"lm_head", "model.layers.2.mlp.down_proj"}
 
 
+@pytest.mark.full(days=2)
 def test_repeated_layers_are_counted(odd):
     report = odd("four")
     silu = operator(report, "aten.silu.default")
@@ -161,6 +163,7 @@ def test_data_dependent_control_flow_is_not_expressible(odd):
     assert report.failures(["memory"]) == ()
 
 
+@pytest.mark.full(days=2)
 def test_capture_error_is_reported_once(odd):
     condition = "input_ids = -input_ids if input_ids.shape[1] > 1 and (input_ids > 3).all() else input_ids"
     report = odd("prompts", model=condition, extend_length=8, **GRAPHS)

@@ -36,6 +36,7 @@ def test_encoder_moves_its_lookups_to_the_core(bert):
     assert (data["from"], data["to"], data["before"]["target"]["value"]) == ("inf1", "inf2", "inf1")
 
 
+@pytest.mark.full(days=2)
 def test_a_model_that_inf1_cannot_run_is_reported(tmp_path):
     LlamaConfig(**SIZES, vocab_size=99, architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path)
     report = check_migration(tmp_path, "inf1", "inf2", sequence_length=16)

@@ -50,6 +50,7 @@ def test_synchronize_to_named_cache(cache, team, tmp_path):
     assert cache("synchronize", "--repo_id", team, "--cache_dir", empty, "--quiet").stdout == "0\n"
 
 
+@pytest.mark.full(days=2)
 def test_add_then_list(cache, checkpoint):
     words = ("add", "-m", str(checkpoint), "-O1", "--batch_size", "1", "--sequence_length", "16")
     assert cache(*words, "--quiet").stdout == "miss\n"

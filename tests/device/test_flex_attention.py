@@ -93,6 +93,7 @@ def attend_by_products(query, key, value, score, visible):
     return scores.softmax(-1) @ value, scores.logsumexp(-1), scores.detach().amax(-1)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("optlevel", [None, "1"])
 def test_tensors_from_outside_and_statistics(optlevel):

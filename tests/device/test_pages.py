@@ -55,6 +55,7 @@ def takes_huge_pages(tensor):
     raise AssertionError("no such address")
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages on this machine")
 def test_block_ownership():
     x = torch.ones(512, 512, device="neuron")
@@ -82,6 +83,7 @@ def test_cached_memory_is_bounded_by_peak():
     assert resident_bytes() - before < 8 * MIB
 
 
+@pytest.mark.full(days=2)
 def test_no_two_blocks_overlap():
     def work(seed, problems):
         draws = random.Random(seed)

@@ -47,6 +47,7 @@ def export(folder):
     return NeuronModelForCausalLM.from_pretrained(folder, export=True, disable_neuron_cache=True, **SMALL)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("method", "corrupt"), [("fp8", scaled), ("fp8", moved), ("pack-quantized", scaled)])
 def test_a_scale_that_is_read_wrongly_fails_validation(method, corrupt, tmp_path, monkeypatch):
     if READ_BY[method] == "this package":
@@ -61,6 +62,7 @@ def test_a_scale_that_is_read_wrongly_fails_validation(method, corrupt, tmp_path
     assert "model.layers.0.mlp.down_proj.weight" in failure.value.details["weights"]
 
 
+@pytest.mark.full(days=2)
 def test_an_exponent_of_mxfp4_that_is_read_wrongly_fails_validation(tmp_path, monkeypatch):
     save_gpt_oss(tmp_path / "m")
     stored = PublishedExperts._stored_mx

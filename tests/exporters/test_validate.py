@@ -203,6 +203,7 @@ def test_layers_of_other_architectures_have_transformers_names(tmp_path, monkeyp
     assert expected in damaged(folder, weight, monkeypatch, **options).details["place"]
 
 
+@pytest.mark.full(days=2)
 def test_no_module_is_named_where_cores_share_them(checkpoint, monkeypatch):
     options = {"tensor_parallel_size": 2, "instance_type": "trn1.2xlarge", "prefill_buckets": (16,), "extend_length": 1}
     error = damaged(checkpoint, "model.layers.1.mlp.down.weight@0", monkeypatch, **options)
@@ -227,6 +228,7 @@ def test_damaged_cache_is_detected_by_decode_steps(model, original, monkeypatch)
     assert failures and not any("prompt" in output.rpartition(": ")[2] for output in failures)
 
 
+@pytest.mark.full(days=2)
 def test_damaged_chunk_of_candidates_is_detected_in_blocks(checkpoint, original, monkeypatch):
     """Only candidates go through this graph, so no prompt shows that it is wrong."""
     model = NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **BLOCKS)

@@ -135,6 +135,7 @@ def test_failed_comparison_is_not_recorded(home, folder):
     assert records(home) == []
 
 
+@pytest.mark.full(days=2)
 def test_weights_in_memory_and_no_cache_are_compared_always(home, folder, loads):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     for _ in range(2):

@@ -128,6 +128,7 @@ def test_active_adapter(model, reference):
     assert model.adapters.names == ["plain"] and torch.equal(logits(model, adapter_names=["plain"] * 4), plain)
 
 
+@pytest.mark.full(days=2)
 def test_quantized_layers_take_adapters(base, folders, reference):
     model = NeuronModelForCausalLM.from_pretrained(base, export=True, quantization="int8", **ROOM)
     without = logits(model)

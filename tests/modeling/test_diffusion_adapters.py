@@ -58,6 +58,7 @@ def distance(one, other):
     return (one - other).abs().max().item()
 
 
+@pytest.mark.full(days=2)
 def test_lora_of_an_export_needs_no_new_program(folder, tmp_path):
     options = {"lora_model_ids": folder / "lora", "lora_scales": 0.5}
     report = main_export(folder / "sd", tmp_path / "out", **SIZES, **options).to_dict()

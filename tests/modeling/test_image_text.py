@@ -339,6 +339,7 @@ def test_inputs_unsupported_by_llava(llava):
         llava.compiled(torn, pixel_values=PIXELS[0].repeat(2, 1, 1, 1))
 
 
+@pytest.mark.full(days=2)
 def test_prompt_beyond_buckets_is_refused(tmp_path):
     trio = Trio(save_tiny_image_text(tmp_path / "short", "idefics3"), prefill_buckets=(8, 24))
     with raises(ShapeError, size=25, buckets=[8, 24]):

@@ -54,6 +54,7 @@ def test_an_encoder_decoder_writes_the_tokens_of_transformers(tmp_path, model_ty
     assert len(of_weights) > len(model.prepared.program.weights) / 2
 
 
+@pytest.mark.full(days=2)
 def test_whisper_writes_the_tokens_of_transformers(tmp_path):
     folder = save_tiny_speech(tmp_path, "whisper")
     options = {"batch_size": 2, "optlevel": "1"}

@@ -260,6 +260,7 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
         model.decoder(ids, **arguments, output_hidden_states=True)
 
 
+@pytest.mark.full(days=2)
 def test_beams_of_export_are_default_of_generate(original, tmp_path):
     model = NeuronModelForSeq2SeqLM.from_model(original, num_beams=3, **SHAPES)
     program = model.loaded.program

@@ -231,6 +231,7 @@ def test_saved_model_is_loaded_again(pair, tmp_path):
         NeuronModelForCTC.from_pretrained(tmp_path / "saved")
 
 
+@pytest.mark.full(days=2)
 def test_target_stops_at_cache_end_with_a_warning(tmp_path, caplog):
     folder = save_tiny_speech(tmp_path / "moonshine", "moonshine")
     options = SHAPES["moonshine"] | {"decoder_sequence_length": 9}
@@ -349,6 +350,7 @@ def test_encoder_and_decoder_can_be_called_alone(pair):
     assert f"encode_{model.source_buckets[0]}" in model.model.graphs
 
 
+@pytest.mark.full(days=2)
 def test_sequence_length_is_length_of_whispers_targets(tmp_path):
     folder = save_tiny_speech(tmp_path / "whisper", "whisper")
     shapes = SHAPES["whisper"] | {"sequence_length": 24, "num_beams": 2}

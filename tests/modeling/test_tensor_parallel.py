@@ -116,6 +116,7 @@ def test_two_cores_share_states_without_slots(checkpoints, model_type):
     assert actual.tolist() == original.generate(PROMPT, attention_mask=MASK, **options).tolist()
 
 
+@pytest.mark.full(days=2)
 def test_prompts_are_divided_along_the_sequence(checkpoints):
     folder = checkpoints("llama", **ODD)
     options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
@@ -175,6 +176,7 @@ def test_an_exported_folder_keeps_its_degree_and_unsharded_files(checkpoints, tm
     assert len(caught.value.details["problems"]) == 1
 
 
+@pytest.mark.full(days=2)
 def test_a_check_counts_the_memory_of_every_core(checkpoints):
     folder = checkpoints("llama", **ODD)
     shapes = {name: value for name, value in SMALL.items() if name != "optlevel"}

@@ -195,6 +195,7 @@ def test_texts_and_images_are_of_different_numbers(tmp_path):
         close(result[name], expected[name], 1e-4)
 
 
+@pytest.mark.full(days=2)
 def test_images_with_mask_may_be_smaller(tmp_path):
     compiled_model, plain = tiny(tmp_path, "detr", "object-detection", batch_size=1, height=64, width=64)
     image = torch.randn(1, 3, 48, 64)

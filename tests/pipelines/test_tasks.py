@@ -317,6 +317,7 @@ def encoder_decoder(model_type: str) -> Any:
     return randomize(transformers.AutoModelForSequenceClassification.from_config(config))
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("model_type", ["bart", "t5"])
 def test_zero_shot_classification_by_encoder_decoders(model_type, tmp_path):
     original = encoder_decoder(model_type)

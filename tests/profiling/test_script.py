@@ -36,6 +36,7 @@ def script(tmp_path):
     return write
 
 
+@pytest.mark.full(days=2)
 def test_programs_called_by_script_are_profiled(script, export_folder, capfd):
     path = script(GENERATE.format(folder=str(export_folder)))
     result = profile_script(path, ["--one", "2"])
@@ -94,6 +95,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), model.generate(prompt, max_new
 """
 
 
+@pytest.mark.full(days=2)
 def test_threads_are_joined_and_open_pools_end_as_usual(script, export_folder):
     text = GENERATE.format(folder=str(export_folder)) + THREADS
     (prefill,) = [g for g in profile_script(script(text)).profile.graphs if g.graph.startswith("prefill")]

@@ -34,6 +34,7 @@ print(end - start)
 """
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
 def test_large_results_fault_pages_once():
     counts = [
@@ -43,6 +44,7 @@ def test_large_results_fault_pages_once():
     assert counts[1] < counts[0] / 4, counts
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
 def test_the_heap_has_no_large_blocks():
     heap_bytes = int(subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True).stdout)

@@ -26,6 +26,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it reads Linux's table of threads")
 def test_a_team_ends_and_starts_again():
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)

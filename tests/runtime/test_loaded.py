@@ -205,6 +205,7 @@ def test_advice_lists_exactly_the_changes_that_fit(need, advice):
         assert part.lower() in change
 
 
+@pytest.mark.full(days=2)
 def test_advice_for_real_model_works(tmp_path):
     """A cache of 24 GiB: refused before anything of that size exists, and the advice fits."""
     sizes = {"max_position_embeddings": 4096, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True}

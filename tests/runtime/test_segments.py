@@ -17,7 +17,10 @@ from optimum_neuron.weights import Shard, Shards, even_split
 from tests.programs import compile_module, spec
 from tests.raising import raises
 
-pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+pytestmark = [
+    pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine"),
+    pytest.mark.full(days=2, by="file"),
+]
 
 RANKS, LAYERS, SIZE, ROWS = range(2), range(2), 64, 8
 PART = SIZE // len(RANKS)

@@ -21,6 +21,7 @@ OPTIONS = {**SIZES, "optlevel": "1", "disable_validation": True}
 LAYERS = {"output_attentions": True, "output_hidden_states": True}
 
 
+@pytest.mark.full(days=2)
 def test_results_of_layers_that_were_not_exported_are_ignored_here_only(tmp_path, caplog):
     from optimum.neuron import NeuronModelForSeq2SeqLM
 

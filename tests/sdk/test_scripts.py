@@ -59,6 +59,7 @@ def test_script_matches_transformers(name, here, checkpoints):
     runpy.run_path(str(script), run_name="__main__")
 
 
+@pytest.mark.full(days=3)
 def test_commands_write_loadable_folders(here, checkpoints, request):
     """Each day another quarter of the kinds of models; a decoder and the cache's commands, which look it up, always."""
     script = SCRIPTS / "commands.sh"

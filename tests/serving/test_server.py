@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import httpx
 import pytest
@@ -41,7 +42,7 @@ def test_sigterm_drains(generator, tmp_path):
             place = address.removeprefix("http://").split(":")
             with httpx.Client(base_url=address, timeout=120) as http:
                 while http.get("/health").status_code != 200:
-                    pass
+                    time.sleep(0.05)
                 body = {"prompt": "Hi", "max_tokens": 180, "ignore_eos": True, "stream": True}
                 with http.stream("POST", "/v1/completions", json=body) as answer:
                     lines = answer.iter_lines()

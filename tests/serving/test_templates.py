@@ -107,6 +107,7 @@ def hostile(tokenizer):
     templates.close()
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_template_that_takes_too_much_ends(name, hostile):
     with pytest.raises(RequestError) as error:
@@ -156,6 +157,7 @@ def http(url):
         yield http
 
 
+@pytest.mark.full(days=2)
 def test_a_template_that_does_not_end_delays_no_other_body(http, generator, monkeypatch):
     monkeypatch.setattr(limits, "TIME_S", 2.0)
     monkeypatch.setattr(generators, "LONG_BODY_BYTES", 300)

@@ -73,6 +73,7 @@ def test_work_is_counted_once_and_freed_with_its_program(export_folder):
     assert len(clock._works) == kept - 1
 
 
+@pytest.mark.full(days=2)
 def test_running_program_imports_no_simulator(export_folder, monkeypatch, tmp_path):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))  # models of other tests in this process hold its cores
     program = f"""

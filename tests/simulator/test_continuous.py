@@ -59,6 +59,7 @@ def source(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("small") / "llama", "llama", **SMALL)
 
 
+@pytest.mark.full(days=2)
 def test_ends_of_prompts_run_through_the_graph_of_their_length(source):
     blocks = {"continuous_batching": True, "block_size": 8, "prefill_buckets": (8, 16), "decode_buckets": (24, 48)}
     options = {"task": "text-generation", "batch_size": 2, "sequence_length": 48, "extend_length": 1}
@@ -77,6 +78,7 @@ def test_ends_of_prompts_run_through_the_graph_of_their_length(source):
     }
 
 
+@pytest.mark.full(days=2)
 def test_quantized_model_with_adapters_is_estimated_as_its_export(source, tmp_path):
     model = NeuronModelForCausalLM.from_pretrained(
         source, export=True, optlevel="1", disable_validation=True, torch_dtype="bfloat16", **OPTIONS

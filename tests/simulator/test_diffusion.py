@@ -215,6 +215,7 @@ def test_too_large_model_reports_what_would_fit(pipeline):
     assert error.value.details["hbm_bytes"]["scratch"] > 9 * 2**30
 
 
+@pytest.mark.full(days=2)
 def test_command(cli, pipeline):
     folder = str(pipeline("sd-1.5"))
     result = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--num_inference_steps", "20")
@@ -283,6 +284,7 @@ def test_compiled_pipeline_is_estimated_with_its_largest_sizes(tmp_path):
     assert report.hbm_bytes_per_step.value == largest
 
 
+@pytest.mark.full(days=2)
 def test_prompts_are_as_long_as_the_text_encoder_reads(pipeline):
     clip = ("transformers", "CLIPTextModel", {**SMALL_CLIP, "max_position_embeddings": 16})
     assert estimate(pipeline("sd-1.5", text_encoder=clip), instance="inf2.xlarge", height=64, width=64).memory

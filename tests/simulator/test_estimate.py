@@ -198,6 +198,7 @@ def test_text_model_of_multimodal_model_is_estimated():
     assert report.tpot_ms.value == pytest.approx(alone.tpot_ms.value, rel=0.02)
 
 
+@pytest.mark.full(days=2)
 def test_encoder_decoder_reads_and_writes():
     t5 = AutoConfig.for_model("t5", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=100)
     t5.architectures = ["T5ForConditionalGeneration"]

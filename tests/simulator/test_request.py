@@ -35,6 +35,7 @@ def test_a_prompt_is_padded_to_its_compiled_length():
     assert alone.padding.prefill_tokens == 124  # without a sequence_length, compiled for both
 
 
+@pytest.mark.full(days=2)
 def test_prefix_hits_are_not_computed():
     options = {"sequence_length": 64, "input_length": 56, "continuous_batching": True, "prefill_chunk_size": 8}
     options |= {"block_size": 8, "output_length": 4}

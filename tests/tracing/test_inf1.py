@@ -238,6 +238,7 @@ class PackedLstm(nn.Module):
         return nn.utils.rnn.pad_packed_sequence(result, self.batch_first, total_length=5)[0], h, c
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("options", [{}, {"batch_first": True, "bidirectional": True}])
 def test_packed_lstm_follows_the_lengths(options):

@@ -147,6 +147,7 @@ class TestRecompiles:
         assert "int64[4, 7]" in first and "int64[4, 8]" in first
         assert "training step 2 compiled again, 1 of at most 1" in caplog.text
 
+    @pytest.mark.full(days=2)
     def test_buckets_keep_them_away(self, train, one_layer):
         rows = [{"input_ids": torch.arange(5 + i % 3), "labels": torch.arange(5 + i % 3)} for i in range(16)]
         trainer = train(

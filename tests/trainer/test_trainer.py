@@ -179,6 +179,7 @@ def test_tokens_are_counted_without_padding(train, llama):
     assert throughput.take()[0] == 6 + 8 and throughput.take()[0] == 0
 
 
+@pytest.mark.full(days=2)
 def test_hyperparameter_search(make, tmp_path, llama, sentences):
     pytest.importorskip("optuna")
     objects = []

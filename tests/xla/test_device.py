@@ -115,6 +115,7 @@ def test_saved_tensors_load_on_the_device_and_on_the_host():
         assert torch.equal(loaded["w"].cpu(), torch.arange(4.0))
 
 
+@pytest.mark.full(days=2)
 def test_process_of_torchrun_has_the_core_of_its_rank(new_python):
     program = (
         "import torch; from optimum_neuron import xla; from optimum_neuron.device import placement\n"

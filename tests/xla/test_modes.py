@@ -154,6 +154,7 @@ def test_steps_are_in_profiles_traces_and_neuron_top_with_simulated_times(capsys
     assert soon(is_shown)
 
 
+@pytest.mark.full(days=2)
 def test_stochastic_rounding_of_downcast_floats(new_python):
     program = (
         "import torch; from optimum_neuron import xla; xla.enable()\n"

@@ -73,6 +73,7 @@ def test_transformers_and_accelerate_agree_with_the_script(tmp_path, imports, va
     assert run(program, tmp_path, **variables).strip() == answers
 
 
+@pytest.mark.full(days=2)
 def test_script_that_imports_accelerate_first_is_warned(tmp_path):
     program = """
 import warnings
@@ -159,6 +160,7 @@ print(*(item.category.__name__ for item in caught))
 """
 
 
+@pytest.mark.full(days=2)
 def test_old_names_work_and_say_their_new_ones_once(tmp_path):
     assert run(OLD_NAMES, tmp_path).splitlines() == [
         "xrt_world_size world_size",
@@ -167,6 +169,7 @@ def test_old_names_work_and_say_their_new_ones_once(tmp_path):
     ]
 
 
+@pytest.mark.full(days=2)
 def test_missing_feature_imports_and_raises_when_it_is_used(tmp_path):
     program = """
 import torch_xla.distributed.spmd as xs, torch_xla.runtime as xr
@@ -208,6 +211,7 @@ except CoreBusyError:
 """
 
 
+@pytest.mark.full(days=2)
 def test_rank_that_ends_before_it_exchanges_anything_is_an_error_in_the_other(tmp_path):
     lines = run(ENDING, tmp_path, NEURONCORE_NUM_DEVICES="2").splitlines()
     assert lines == ["[1]", "[2.0, 2.0]", "[2.0, 2.0]", "1.0", "busy"]

@@ -56,6 +56,7 @@ def test_concurrent_calls_get_separate_results(function):
         assert all(pool.map(lambda _: torch.equal(function(inputs())[0], expected), range(20)))
 
 
+@pytest.mark.full(days=2)
 def test_calls_keep_no_references(function):
     arguments = inputs()
 

@@ -18,6 +18,7 @@ BF16 = CpuFeatures(isa="AVX512", has_bf16_dot=True)
 OPTIONS = {"plain": {}, "inputs first": {"has_bias": True, "is_transposed": True}, "weighs": {"weighs_input": True}}
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("is_any_cpu", [True, False])
 @pytest.mark.parametrize(("num_inputs", "num_outputs"), [(64, 32), (38, 50)])
 def test_each_row_is_multiplied_by_its_expert(is_any_cpu, num_inputs, num_outputs):
@@ -47,6 +48,7 @@ def many_tokens(**options):
     return body, arguments(body, index, expert_tensors("bfloat16", **options))
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("make", [few_tokens, many_tokens])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @torch.no_grad()

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ co
 SCHEMES = ("int8", "fp8", "fp8-g32", "int4", "int4-g64", "int4-g64-zp")
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("num_rows", "num_outputs", "num_inputs"), [(1, 7, 64), (3, 130, 192), (9, 5, 128)])
 def test_kernel_agrees_with_dequantized_weight(scheme, num_rows, num_outputs, num_inputs):

@@ -27,6 +27,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.full(days=2)
 def test_other_options_miss():
     x = torch.randn(8, 8)
     compiled(scaled)(x.to("neuron"))

@@ -54,6 +54,7 @@ def test_graph_inputs_and_outputs_use_hbm_traffic():
     assert {one.operator for one in graph.operators} == {"aten.add", "results"}
 
 
+@pytest.mark.full(days=2)
 def test_tools_read_time_of_graph():
     double = compiled(lambda x: x * 2)
     x = torch.ones(16, device="neuron")

@@ -113,6 +113,7 @@ def require_equal(make, **options):
     torch.testing.assert_close(run(function, "neuron"), run(make("cpu"), "cpu"))
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("name", MADE_INSIDE)
 def test_made_inside(name):
     require_equal(lambda device: MADE_INSIDE[name])
@@ -131,6 +132,7 @@ def test_dynamic_sizes():
     require_equal(lambda device: MADE_INSIDE["list"], dynamic=True)
 
 
+@pytest.mark.full(days=2)
 @needs_compiler
 @pytest.mark.parametrize("name", ["scalar", "list of indices"])
 def test_constants_come_back_from_the_cache(empty_cache, name):

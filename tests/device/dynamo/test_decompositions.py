@@ -47,6 +47,7 @@ def test_triangles_and_spaced_numbers(optlevel, monkeypatch):
     assert {graph.host_ops for graph in torch.neuron.compile_report().graphs} == {()}
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [1, 2, 3.5, float("inf")])
 def test_renorm_and_its_gradient(p, dtype):

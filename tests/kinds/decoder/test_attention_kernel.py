@@ -61,6 +61,7 @@ def test_profile_shows_the_engines_of_the_kernel(exported):
     assert "Kernels" in page(profile) and "nc_matmul" in page(profile)
 
 
+@pytest.mark.full(days=2)
 def test_estimate_has_the_time_of_the_kernel(checkpoint):
     def first_token_ms(**options):
         request = {"sequence_length": 256, "batch_size": 1, "input_length": 100, "instance": "trn2.3xlarge"}

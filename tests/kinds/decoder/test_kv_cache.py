@@ -109,6 +109,7 @@ def test_validation_rounds_as_the_cache_does(dtype, options, checkpoint, tmp_pat
     assert data["kv_cache"]["value"] == dtype
 
 
+@pytest.mark.full(days=2)
 def test_latents_are_stored_in_8_bits(tmp_path):
     folder = save_tiny(tmp_path / "deepseek", "deepseek_v3", **DEEPSEEK | {"num_hidden_layers": 2})
     data = main_export(folder, tmp_path / "out", kv_cache_dtype="int8", **SHORT | {"extend_length": 1}).to_dict()
@@ -218,6 +219,7 @@ def test_a_plain_checkpoint_lacks_the_scales_which_is_said_before_a_compile(chec
     assert excinfo.value.details["missing"] == ["k_scale", "v_scale"]
 
 
+@pytest.mark.full(days=2)
 def test_a_scale_that_one_layer_lacks_is_named(tmp_path):
     folder = save_scaled(tmp_path / "scaled", STATIC)
     tensors = load_file(folder / "model.safetensors")

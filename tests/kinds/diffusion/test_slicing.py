@@ -12,6 +12,8 @@ from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
 pytest.importorskip("diffusers")
 
+pytestmark = pytest.mark.full(days=3, by="file")
+
 SIDE = 48
 """Larger than a tile of the tiny autoencoder."""
 SIZES = {"height": SIDE, "width": SIDE, "num_images_per_prompt": 2, "optlevel": "1"}
@@ -70,7 +72,6 @@ def test_tiles_change_a_picture():
     assert numpy.abs(stock({"vae": [("enable_tiling",)]}) - stock({})).max() > 1e-2
 
 
-@pytest.mark.full(days=3)
 def test_slices_that_are_wrong_are_found(checkpoint, monkeypatch):
     """The reference model attends with all heads at once."""
     from diffusers.models.attention_processor import SlicedAttnProcessor
@@ -81,7 +82,6 @@ def test_slices_that_are_wrong_are_found(checkpoint, monkeypatch):
         compiled(checkpoint, attention_slicing="max", disable_neuron_cache=True)
 
 
-@pytest.mark.full(days=2)
 @pytest.mark.parametrize("option", ["vae_tiling", "vae_slicing"])
 def test_decoder_takes_less_memory(checkpoint, pipe, plain_scratch, option):
     expected, actual = plain_scratch["vae_decoder"], scratch_bytes(pipe)["vae_decoder"]

@@ -58,6 +58,7 @@ def test_frames_of_padding_are_cut(num_frames, tmp_path):
     assert torch.allclose(logits[1:, : alone.shape[1]], alone, atol=1e-4)
 
 
+@pytest.mark.full(days=2)
 def test_frames_of_the_wrong_number_are_found(tmp_path, monkeypatch):
     kind, rounded_down = kind_of(CTC, "parakeet_ctc"), lambda self, length: (length - self.window) // self.stride
     real = type(kind).scenarios
@@ -72,6 +73,7 @@ def test_frames_of_the_wrong_number_are_found(tmp_path, monkeypatch):
     assert error.value.details["shapes"] == [[2, 7, 24], [2, 8, 24]]
 
 
+@pytest.mark.full(days=2)
 def test_frames_that_read_padding_are_found(tmp_path, monkeypatch):
     real = entry.Forward.forward
 
@@ -91,6 +93,7 @@ def damaged(folder, monkeypatch):
     return exported(save_tiny_encoder(folder, "parakeet_ctc", CTC), "parakeet_ctc", **options)
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("num_samples", [SAMPLES, SAMPLES - 8])
 def test_frames_that_see_padding_are_exact(num_samples, tmp_path):
     """Convolutions of an adapter read the frames beside each one, so padding would change results."""

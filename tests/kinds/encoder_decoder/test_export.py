@@ -30,6 +30,7 @@ def test_command_line_export(cli, checkpoint, tmp_path):
     assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (2, (8, 16), 12)
 
 
+@pytest.mark.full(days=2)
 def test_check_counts_compiled_graphs(cli, checkpoint):
     words = ["--sequence_length", "16", "--decoder_sequence_length", "12", "--json"]
     result = cli("neuron", "check", str(checkpoint), *words)

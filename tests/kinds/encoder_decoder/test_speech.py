@@ -35,6 +35,7 @@ def test_command_line_export(cli, checkpoints, tmp_path, words):
     assert (model.batch_size, model.source_buckets, model.decoder_sequence_length) == (1, (3000, 6000), 12)
 
 
+@pytest.mark.full(days=2)
 def test_check_counts_compiled_graphs(cli, checkpoints):
     result = cli("neuron", "check", str(checkpoints["whisper"]), "--json")
     assert result.code == 0, result.stderr

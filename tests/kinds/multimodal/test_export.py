@@ -27,6 +27,7 @@ def refused(folder: Any, **options: Any) -> str:
     return str(error.value)
 
 
+@pytest.mark.full(days=2)
 def test_command_line_export(cli, checkpoint, tmp_path):
     words = ["--batch_size", "2", "--sequence_length", "64", "--prefill_buckets", "24,64", "--max_num_images", "3"]
     result = cli("export", "neuron", "-m", str(checkpoint), *words, "-O1", "--json", str(tmp_path / "out"))

@@ -44,6 +44,7 @@ def picture(pipe: Any) -> Any:
     return numpy.asarray(pictures(pipe(**arguments("sd"))))
 
 
+@pytest.mark.full(days=2)
 def test_pushed_pipeline_is_loaded_by_its_name(hub, tmp_path):
     stock = save_pipeline(tmp_path / "sd", "sd")
     huggingface_hub.HfApi().upload_folder(repo_id="acme/fish", folder_path=stock)

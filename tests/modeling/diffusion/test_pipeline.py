@@ -12,6 +12,8 @@ from optimum_neuron.errors import ConfigError, ModelError, ShapeError
 from tests.tiny_pipelines.calls import arguments, pictures
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 diffusers = pytest.importorskip("diffusers")
 
 OPTIONS = {"height": 32, "width": 32, "optlevel": "1", "disable_validation": True}

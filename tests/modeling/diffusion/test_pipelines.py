@@ -86,6 +86,7 @@ def test_cores_and_dtypes_that_are_refused(name: str, options: Any, tmp_path: Pa
         compiled(tmp_path / "stock", name, **{"instance_type": "inf2.xlarge", **options})
 
 
+@pytest.mark.full(days=3)
 def test_dtype_is_another_name_of_torch_dtype(tmp_path: Path) -> None:
     folder, sizes = save_pipeline(tmp_path / "sd", "sd"), {"height": 32, "width": 32, "optlevel": "1"}
     with NeuronDiffusionPipeline.from_pretrained(

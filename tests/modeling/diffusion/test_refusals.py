@@ -17,7 +17,7 @@ from tests.raising import raises
 from tests.tiny_pipelines.calls import arguments, compile_options
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.full(days=2, by="file")]
 
 CALLS = {
     "guidance_scale": {"guidance_scale": 7.5},

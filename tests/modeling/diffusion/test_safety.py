@@ -18,7 +18,7 @@ from optimum_neuron.errors import ModelError
 from tests.tiny_pipelines.calls import arguments, compile_options
 from tests.tiny_pipelines.table import make_pipeline
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.full(days=2, by="file")]
 
 PROMPTS = ["a red fish", "a dog"]
 OPTIONS = compile_options("sd-safety") | {"batch_size": 2, "disable_validation": True}

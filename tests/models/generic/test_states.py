@@ -15,6 +15,8 @@ from optimum_neuron.upstream.cache_argument import CACHE
 from tests.models.steps import check_steps, masks_of, pair
 from tests.tiny import SHAPES, save_tiny, tiny_config
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 MIXED = {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
 SSM = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_chunk_size": 8}
 DELTA = {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_value_heads": 4} | MIXED

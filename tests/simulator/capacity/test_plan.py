@@ -18,6 +18,7 @@ def config():
     return tiny_config("llama", **SMALL, architectures=["LlamaForCausalLM"])
 
 
+@pytest.mark.full(days=2)
 def test_it_agrees_with_an_estimate_of_the_same_load(config, monkeypatch):
     monkeypatch.setattr(continuous, "NUM_TOKENS", 40_000)
     lengths = {"input_length": 72, "output_length": 24}
