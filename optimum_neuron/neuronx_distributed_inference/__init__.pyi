@@ -5,6 +5,8 @@ from . import (
     demo as demo,
     families as families,
     family_table as family_table,
+    model_wrapper as model_wrapper,
+    program_flags as program_flags,
     sampling as sampling,
     testing as testing,
 )

@@ -51,6 +51,15 @@ NAMES: Names = {
     f"{_BASE}.models.application_base": _APPLICATION,
     f"{_BASE}.models.config": _CONFIG,
     f"{_BASE}.models.model_base": {**_ours("", "NeuronBaseForCausalLM"), "NeuronBaseModel": _AUTHORS},
+    f"{_BASE}.models.model_wrapper": {
+        **_ours(".model_wrapper", "ModelWrapper", "get_modules_to_not_convert"),
+        **_ours(
+            ".program_flags",
+            *("CONTEXT_ENCODING_MODEL_TAG", "FUSED_SPECULATION_MODEL_TAG", "MEDUSA_MODEL_TAG"),
+            *("SPECULATION_MODEL_TAG", "TOKEN_GENERATION_MODEL_TAG", "VISION_ENCODER_MODEL_TAG"),
+        ),
+        **dict.fromkeys(("DecoderModelInstance", "EncoderModelInstance"), _AUTHORS),
+    },
     f"{_BASE}.models.mllama": {},
     f"{_BASE}.models.mllama.modeling_mllama": {
         "MllamaInferenceConfig": f"{_OURS}:ImageToTextInferenceConfig",
