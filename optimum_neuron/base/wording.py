@@ -19,6 +19,16 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def listed(items: Sequence[str], most: int, *, separator: str = ", ") -> str:
+    """Return the first items as text, and how many more there are.
+
+    >>> listed(["a", "b"], 2), listed(["a", "b", "c"], 1, separator="; ")
+    ('a, b', 'a; and 2 more')
+    """
+    rest = [f"and {len(items) - most} more"] if len(items) > most else []
+    return separator.join([*items[:most], *rest])
+
+
 def number(value: float, *, digits: int = 4) -> str:
     """Format a number with so many significant digits, in powers of ten only where it is below a ten-thousandth."""
     if not math.isfinite(value) or 0 < abs(value) < 1e-4:

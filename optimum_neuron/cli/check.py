@@ -12,6 +12,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..base.wording import listed
 from ..checking import FAIL_CONDITIONS
 from ..errors import ConfigError
 from .arguments import add_graph_arguments, add_model, names, options_from
@@ -180,7 +181,7 @@ def _show_graphs(out: Out, data: Mapping[str, Any]) -> None:
             "share": "unknown" if row["flops_counted"] == "unknown" else percent(row["flops_share"]),
             "verdict": row["verdict"],
             "reason": row["reason"],
-            "modules": _paths(row["module_paths"]),
+            "modules": listed([path or "top level" for path in row["module_paths"]], _MAX_PATHS),
         }
         for row in data["operators"]
     ]
@@ -210,9 +211,3 @@ def percent(share: float) -> str:
     if 0 < share < 0.0005:
         return "<0.1 %"
     return ">99.9 %" if 0.9995 <= share < 1 else f"{share:.1%}".replace("%", " %")
-
-
-def _paths(paths: list[str]) -> str:
-    """The first few module paths, and how many more there are."""
-    shown = [path or "top level" for path in paths[:_MAX_PATHS]]
-    return ", ".join(shown) + (f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else "")

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..base.wording import listed
 from ..batching import Adapter
 from ..errors import ConfigError, ShapeError, WeightsError, invalid_choice
 from ..exporters import Prepared
@@ -131,17 +132,14 @@ class AdapterSlots:
         compiled = {name for stack in stacks for name in stack.targets}
         if others := sorted(lora.matrices.keys() - compiled):
             ends = sorted({name.rpartition(".")[2] for name in compiled})
-            message = f"The adapter {lora.folder} changes modules that were not compiled for adapters: {_some(others)}."
+            shown = listed(others, _SHOWN)
+            message = f"The adapter {lora.folder} changes modules that were not compiled for adapters: {shown}."
             hint = f"Load an adapter of this model for {', '.join(ends)}, or export with other lora_target_modules."
             raise WeightsError(message, hint=hint, adapter=str(lora.folder), modules=others, compiled=ends)
         if problems := [problem for stack in stacks for problem in stack.problems(lora.matrices)]:
-            message = f"The adapter {lora.folder} was trained on another model: {_some(problems)}."
+            message = f"The adapter {lora.folder} was trained on another model: {listed(problems, _SHOWN)}."
             hint = "Pass an adapter whose base_model_name_or_path is the compiled model."
             raise WeightsError(message, hint=hint, adapter=str(lora.folder), problems=problems)
-
-
-def _some(items: Sequence[str]) -> str:
-    return ", ".join(items[:_SHOWN]) + (f", and {len(items) - _SHOWN} more" if len(items) > _SHOWN else "")
 
 
 def _stack(prepared: Prepared, plan: AdapterPlan, path: str) -> LowRankStack:

@@ -18,6 +18,7 @@ from typing import Any
 from torch import nn
 
 from ..base.core import Choice, Rejected
+from ..base.wording import listed
 from ..errors import ModelError
 from ..weights import HEAD_SCHEME, Recipe, Scheme, Shard
 from .common import QuantizedEmbedding, QuantizedLinear
@@ -204,13 +205,8 @@ def _choice(scheme: Scheme, head_scheme: str, numbers: tuple[int, int], left: di
     return Choice(
         value=scheme.name,
         reason=f"{' and '.join(counts)}{head}{inputs}; norms and embeddings of their own stay",
-        rejected=tuple(Rejected(candidate=_shortened(names), reason=reason) for reason, names in groups.items()),
+        rejected=tuple(Rejected(candidate=listed(names, _MAX_NAMED), reason=why) for why, names in groups.items()),
     )
-
-
-def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _listed(left: dict[str, str]) -> str:

@@ -83,8 +83,7 @@ def readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, 
     layout = layout_of(quantization)
     tensors: TensorSource | None
     if layout is None:
-        file = open_gguf(source.folder)
-        tensors = None if file is None else file.dequantized_by_package()
+        tensors = open_gguf(source.folder)
     else:
         tensors = reference_source(Checkpoint.open(source.folder), layout, quantization)
     if tensors is None:

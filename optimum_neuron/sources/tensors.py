@@ -18,7 +18,7 @@ from ..base.core import Choice
 from ..base.progress import hidden_bars
 from ..base.transformers_types import PreTrainedModel
 from ..base.upstream_rules import follows_upstream
-from ..base.wording import first_line
+from ..base.wording import first_line, listed
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
 from ..weights import (
@@ -174,7 +174,7 @@ def tensors_in_memory(
     wrong = [f"{name} is a {type(value).__name__}" for name, value in state.items() if not torch.is_tensor(value)]
     wrong += [f"{name} is on the device meta" for name in names if getattr(state.get(name), "is_meta", False)]
     if wrong:
-        shown = "; ".join(wrong[:12]) + (f"; and {len(wrong) - 12} more" if len(wrong) > 12 else "")
+        shown = listed(wrong, 12, separator="; ")
         hint = "Pass a model that was loaded with its weights, its state dict, or a folder."
         raise WeightsError(f"The weights of {origin} are not tensors with values: {shown}.", hint=hint, problems=wrong)
     if state.keys() >= set(names):  # otherwise binding rejects them, with the nearest of all names

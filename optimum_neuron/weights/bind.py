@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..base.core import TensorSpec
+from ..base.wording import listed
 from ..errors import WeightsError, nearest
 from .checkpoint import TensorSource
 from .mapped import convert, drop_pages_of
@@ -48,11 +49,10 @@ class BoundTensors(Mapping[str, "torch.Tensor"]):
 
     def forget(self, name: str) -> None:
         """Let the memory of a tensor go, as after a copy of it in another layout."""
-        tensor = self._tensors[name]
         if name in self._copy:
             self._tensors[name] = None
-        elif tensor is not None:
-            drop_pages_of(tensor)
+        else:
+            drop_pages_of(self[name])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,8 +88,8 @@ def bind_weights(
     }
     problems = _problems(whole, sources, checkpoint)
     if problems:
-        rest = [f"and {len(problems) - _NUM_SHOWN} more"] if len(problems) > _NUM_SHOWN else []
-        message = f"{checkpoint.origin} does not fit the compiled model ({'; '.join(problems[:_NUM_SHOWN] + rest)})."
+        shown = listed(problems, _NUM_SHOWN, separator="; ")
+        message = f"{checkpoint.origin} does not fit the compiled model ({shown})."
         hint = "Pass the checkpoint that was exported, or a fine-tuned one of the same architecture."
         raise WeightsError(message, hint=hint, problems=problems)
     tensors: dict[str, torch.Tensor] = {}
@@ -179,10 +179,8 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
             problems += [f"{source} is missing{nearest(source, available)}" for source in absent]
             continue
         shapes = [available[source].shape for source in sources[name]]
-        joinable = all(shape and shape[1:] == shapes[0][1:] for shape in shapes)
-        joined = (sum(shape[0] for shape in shapes), *shapes[0][1:]) if len(shapes) > 1 and joinable else shapes[0]
-        if joined != spec.shape or (len(shapes) > 1 and not joinable):
-            shape = list(joined) if joinable or len(shapes) == 1 else " + ".join(str(list(shape)) for shape in shapes)
+        if _joined_shape(shapes) != spec.shape:
+            shape = " + ".join(str(list(shape)) for shape in shapes)
             problems.append(f"{' + '.join(sources[name])} has shape {shape}, compiled for {list(spec.shape)}")
         problems += [
             f"{source} has {available[source].dtype}, compiled for {spec.dtype}"
@@ -190,6 +188,15 @@ def _problems(specs: Mapping[str, TensorSpec], sources: Sources, checkpoint: Ten
             if is_float(available[source]) != is_float(spec)
         ]
     return problems
+
+
+def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return the shape of tensors that are joined along dimension 0; None if they cannot be."""
+    if len(shapes) == 1:
+        return shapes[0]
+    if () in shapes or len({shape[1:] for shape in shapes}) > 1:
+        return None
+    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
 def is_float(spec: TensorSpec) -> bool:

@@ -98,20 +98,16 @@ class Checkpoint:
             self._file_of[name].drop_pages([name])
 
 
-def _other_files(folder: Path, pattern: str) -> list[str]:
-    return sorted(path.name for path in folder.glob(pattern)) if folder.is_dir() else []
-
-
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint folder, in the order of their names."""
     for name in (SINGLE_FILE, _DIFFUSERS):
         if (folder / name).is_file():
             return [folder / name]
-    index = folder / INDEX_FILE
-    if not index.is_file() and (folder / f"{_DIFFUSERS}.index.json").is_file():
-        index = folder / f"{_DIFFUSERS}.index.json"
-    if not index.is_file():
-        pickles, others = _other_files(folder, "*.bin"), _other_files(folder, "model*.safetensors")
+    indexes = [folder / name for name in (INDEX_FILE, f"{_DIFFUSERS}.index.json")]
+    index = next(filter(Path.is_file, indexes), None)
+    if index is None:
+        patterns = ("*.bin", "model*.safetensors")
+        pickles, others = (sorted(path.name for path in folder.glob(pattern)) for pattern in patterns)
         if others:
             message = f"{folder} has {', '.join(others)}, but no {SINGLE_FILE}, and no {INDEX_FILE} that names them."
             hint = f"Rename the file to {SINGLE_FILE}, or save the model again without a variant."

@@ -3,8 +3,8 @@
     q8_0    blocks of 32: a float16 scale, then 32 int8               int8-g32
     q4_0    blocks of 32: a float16 scale, then 16 bytes              int4-g32, whose layout is the same
 
-All other forms are dequantized by the package gguf. llama.cpp stores the rows of Llama's queries and keys in another
-order, by halves of a head; rows of blocks are put back whole, so no number changes.
+The package gguf dequantizes; numbers of these two forms are stored in a program as they are. llama.cpp stores rows of
+Llama's queries and keys in another order, by halves of a head; rows of blocks are put back whole, so no number changes.
 
 Shape legend: O outputs, I inputs, G groups of inputs.
 """
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.core import TensorSpec
-from .gguf_file import GgufEntry, GgufFile
+from .gguf_file import GgufFile
 from .mapped import concatenate
-from .schemes import RUN, Part, Scheme, dequantize
+from .schemes import RUN, Part, Scheme
 
 if TYPE_CHECKING:
     import torch
@@ -42,13 +42,9 @@ class GgufName:
 class GgufSource:
     """A GGUF file by the names of a checkpoint."""
 
-    def __init__(self, file: GgufFile, names: Mapping[str, GgufName], *, by_package: bool = False) -> None:
-        self._file, self._by_package = file, by_package
+    def __init__(self, file: GgufFile, names: Mapping[str, GgufName]) -> None:
+        self._file = file
         self._names = {name: place for name, place in names.items() if place.name in file.entries}
-
-    def dequantized_by_package(self) -> GgufSource:
-        """Return the same tensors, each dequantized by the package gguf."""
-        return GgufSource(self._file, self._names, by_package=True)
 
     @property
     def origin(self) -> str:
@@ -72,9 +68,8 @@ class GgufSource:
         """Tensors joined along dimension 0, dequantized, and whether that took a copy."""
         if len(names) > 1:
             return concatenate([self._tensor(name).float() for name in names]), True
-        place = self._names[names[0]]
-        is_plain = self._file.entries[place.name].type_name in _FLOATS and not place.num_heads
-        return self._tensor(names[0]), not is_plain
+        tensor, stored = self._tensor(names[0]), self._file.rows(self._names[names[0]].name)
+        return tensor, tensor.data_ptr() != stored.data_ptr()
 
     def parts(self, name: str, scheme: Scheme) -> dict[Part, torch.Tensor] | None:
         """Return the parts of a tensor in a scheme, or None if it has to be rounded to the scheme."""
@@ -109,21 +104,12 @@ class GgufSource:
 
     def _tensor(self, name: str) -> torch.Tensor:
         import torch
+        from gguf import GGMLQuantizationType, dequantize
 
         entry, rows = self._file.entries[self._names[name].name], self._rows(name)
         if entry.type_name in _FLOATS:
             dtype = getattr(torch, _FLOATS[entry.type_name])
             is_aligned = rows.data_ptr() % dtype.itemsize == 0
             return (rows if is_aligned else rows.clone()).view(-1).view(dtype).view(entry.shape)
-        if entry.type_name in GGUF_SCHEMES and len(entry.shape) == 2 and not self._by_package:
-            stored = self._stored(name)
-            return dequantize(stored["values"], stored["scale"])
-        return _by_package(rows, entry)
-
-
-def _by_package(rows: torch.Tensor, entry: GgufEntry) -> torch.Tensor:
-    import torch
-    from gguf import GGMLQuantizationType, dequantize as dequantized
-
-    numbers = dequantized(rows.numpy(), GGMLQuantizationType(entry.type_number))
-    return torch.from_numpy(numbers).view(entry.shape)
+        numbers = dequantize(rows.numpy(), GGMLQuantizationType(entry.type_number))
+        return torch.from_numpy(numbers).view(entry.shape)

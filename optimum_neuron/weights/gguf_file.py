@@ -15,6 +15,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.wording import listed
 from ..errors import WeightsError
 
 if TYPE_CHECKING:
@@ -86,12 +87,12 @@ class _Header:
     """The header of a file, read from its start; every read checks the bounds of the file."""
 
     def __init__(self, buffer: memoryview, name: str) -> None:
-        self._buffer, self._name, self._place = buffer, name, 0
+        self._buffer, self._name, self._place = buffer, name, len(MAGIC)
 
     def read(self) -> tuple[dict[str, Any], dict[str, GgufEntry]]:
-        if bytes(self._buffer[:4]) != MAGIC:
-            raise self._broken(f"it starts with {bytes(self._buffer[:4])!r} instead of {MAGIC!r}")
-        self._place = 4
+        start = bytes(self._buffer[: len(MAGIC)])
+        if start != MAGIC:
+            raise self._broken(f"it starts with {start!r} instead of {MAGIC!r}")
         version = self._number("I")
         if version not in _VERSIONS:
             raise self._broken(f"its version is {version} instead of {' or '.join(map(str, _VERSIONS))}")
@@ -110,8 +111,8 @@ class _Header:
                 problems.append(name)
             entries[name] = GgufEntry(shape=shape, type_number=type_number, begin=begin, end=begin + size)
         if problems:
-            listed = ", ".join(problems[:4]) + (f" and {len(problems) - 4} more" if len(problems) > 4 else "")
-            raise self._broken(f"it has {len(self._buffer):,} bytes and ends before {listed}", tensors=problems)
+            problem = f"it has {len(self._buffer):,} bytes and ends before {listed(problems, 4)}"
+            raise self._broken(problem, tensors=problems)
         return settings, entries
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:

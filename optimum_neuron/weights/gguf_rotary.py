@@ -55,11 +55,12 @@ def read_rotary_settings(
     width = facts_of(config).head_dim or config.hidden_size // config.num_attention_heads
     rotated = settings.get("rope.dimension_count", width)
     own = {"rope_theta": float(settings.get("rope.freq_base", _THETA)), **_scaling(config, settings, file, rotated)}
-    if rotated != width or "partial_rotary_factor" in (type(config)().rope_parameters or {}):
+    if "partial_rotary_factor" in type(config)().rope_parameters:  # other classes do not heed it
         own["partial_rotary_factor"] = rotated / width
-    _check_width(config, file, rotated, width)
+    elif rotated != width:
+        raise unsupported_setting(file, "rope.dimension_count", rotated)
     local = float(settings.get("rope.freq_base_swa", _LOCAL_THETA))
-    if set(config.rope_parameters or {}) == {"full_attention", "sliding_attention"}:
+    if set(config.rope_parameters) == {"full_attention", "sliding_attention"}:
         plain = {"rope_type": "default", "rope_theta": local}
         config.rope_parameters = {"full_attention": own, "sliding_attention": plain}
         return
@@ -73,7 +74,7 @@ def _check_names(settings: Mapping[str, Any], file: GgufFile, *, has_positions: 
         if not name.startswith("rope."):
             continue
         scaling = name.removeprefix(_SCALING)
-        is_read = name.removeprefix("rope.") in _PLACES or (name.startswith(_SCALING) and scaling in _READ)
+        is_read = name.removeprefix("rope.") in _PLACES or scaling in _READ
         if not (has_positions and is_read) and value != _DEFAULTS.get(scaling, name):
             raise unsupported_setting(file, name, value)
     for name in FACTORS:
@@ -81,16 +82,9 @@ def _check_names(settings: Mapping[str, Any], file: GgufFile, *, has_positions: 
             raise unsupported_setting(file, "rope", name)
 
 
-def _check_width(config: PreTrainedConfig, file: GgufFile, rotated: int, width: int) -> None:
-    """Only some classes heed `partial_rotary_factor`."""
-    heeds = "partial_rotary_factor" in (type(config)().rope_parameters or {})
-    if rotated != width and not heeds:
-        raise unsupported_setting(file, "rope.dimension_count", rotated)
-
-
 def _scaling(config: PreTrainedConfig, settings: Mapping[str, Any], file: GgufFile, rotated: int) -> dict[str, Any]:
     kind = settings.get("rope.scaling.type", "linear")
-    factor = float(settings.get("rope.scaling.factor", settings.get("rope.scale_linear", 0.0)) or 1.0)
+    factor = float(settings.get("rope.scaling.factor", settings.get("rope.scale_linear", 1.0)) or 1.0)
     factor = 1.0 if kind in ("none", "longrope") else factor
     attention = float(settings.get("rope.scaling.attn_factor", 1.0))
     original = settings.get("rope.scaling.original_context_length") or config.max_position_embeddings

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..base.typed_data import Range, require_types
+from ..base.wording import listed
 from ..errors import ModelError
 from .gguf_file import GgufFile
 from .gguf_rotary import FACTORS, GGUF_HINT, read_rotary_settings, unsupported_setting
@@ -106,7 +107,7 @@ def require_settings(file: GgufFile) -> None:
 def apply_gguf_settings(config: PreTrainedConfig, file: GgufFile) -> None:
     """Set the fields of a configuration that transformers made of a file."""
     architecture = str(file.settings["general.architecture"])
-    settings = own_settings(file)
+    settings = {name: _uniform(value) for name, value in own_settings(file).items()}
     has = _field_names(config)
     _check_known(settings, config, file)
     for name, fields in _FIELDS.items():
@@ -133,6 +134,11 @@ def apply_gguf_settings(config: PreTrainedConfig, file: GgufFile) -> None:
     read_rotary_settings(config, settings, file, has_positions="rope_parameters" in has)
 
 
+def _uniform(value: Any) -> Any:
+    """Return the number that a list has for each layer, or the list if layers differ."""
+    return value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value
+
+
 def own_settings(file: GgufFile) -> dict[str, Any]:
     """Return the settings under the name of the architecture, without that name."""
     start = f"{file.settings.get('general.architecture')}."
@@ -143,9 +149,8 @@ def require_all_read(file: GgufFile, read: Collection[str]) -> None:
     """Check that each tensor of a file is read."""
     unread = sorted(name for name in file.entries if name not in read and name not in FACTORS)
     if unread:
-        listed = ", ".join(unread[:4]) + (f" and {len(unread) - 4} more" if len(unread) > 4 else "")
         architecture = str(file.settings.get("general.architecture"))
-        message = f"{file.name} has tensors that are not part of the architecture {architecture}: {listed}."
+        message = f"{file.name} has tensors that are not part of the architecture {architecture}: {listed(unread, 4)}."
         raise ModelError(message, hint=GGUF_HINT, path=file.name, architecture=architecture, tensors=unread)
 
 
@@ -170,7 +175,7 @@ def _check_known(settings: Mapping[str, Any], config: PreTrainedConfig, file: Gg
         is_field = any(field in has for field in _FIELDS.get(name, ()))
         if name in elsewhere or name.startswith("rope.") or value == _NEUTRAL.get(name):
             continue
-        if isinstance(value, tuple) and name not in by_transformers and len(set(value)) > 1:
+        if isinstance(value, tuple) and name not in by_transformers:
             raise unsupported_setting(file, name, value)
         if name in ("attention.key_length", "feed_forward_length"):
             continue
@@ -181,14 +186,15 @@ def _check_known(settings: Mapping[str, Any], config: PreTrainedConfig, file: Gg
 def _set_heads(config: PreTrainedConfig, settings: Mapping[str, Any], has: Iterable[str], file: GgufFile) -> None:
     """Check widths of heads, which default to an equal share of the width of the model."""
     heads = facts_of(config).num_attention_heads
-    if heads is None or "attention.head_count" not in settings:
+    if heads is None:
         return
     num_kv = settings.get("attention.head_count_kv", heads)
     field = next((name for name in ("num_key_value_heads", "num_kv_heads") if name in has), None)
-    if field is not None and not isinstance(num_kv, tuple):
+    if field is None:
+        if num_kv != heads:
+            raise unsupported_setting(file, "attention.head_count_kv", num_kv)
+    elif not isinstance(num_kv, tuple):
         setattr(config, field, num_kv)
-    elif field is None and num_kv != heads:
-        raise unsupported_setting(file, "attention.head_count_kv", num_kv)
     share = config.hidden_size // heads
     width = settings.get("attention.key_length", share)
     if "head_dim" in has:

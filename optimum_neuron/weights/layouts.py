@@ -65,8 +65,8 @@ class Layout:
         """
         allowed = {self.grid(num_outputs, num_inputs)}
         if self.method == "fp8":
-            allowed |= {(1, 1)} if any(self.block) else {(1, 1), (num_outputs, 1)}
-        return tuple(shape) in allowed or (len(shape) < 2 and (*shape, 1, 1)[:2] in allowed)
+            allowed.add((1, 1) if any(self.block) else (num_outputs, 1))
+        return (*shape, 1, 1)[: max(2, len(shape))] in allowed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Matrix:
     zero_OG: torch.Tensor | None = None
     """Zero points of unsigned numbers."""
     group_size: int = 0
-    """Neighboring inputs that share a column of scales; 0: all of them."""
+    """Neighboring inputs that share a column of scales, if there are several columns; 0: all of them."""
     group_I: torch.Tensor | None = None
     """Group of each input, if groups are not neighbors."""
 
@@ -97,17 +97,23 @@ class Matrix:
         import torch
 
         first_input = torch.arange(self.numbers_OI.shape[1] // size) * size
-        return first_input // self.group_size if self.group_size else torch.zeros_like(first_input)
+        return first_input // self._shared if self._shared else torch.zeros_like(first_input)
+
+    @property
+    def _shared(self) -> int:
+        """Neighboring inputs that share a scale; 0: all of them."""
+        return self.group_size if self.scale_OG.shape[1] > 1 else 0
 
     def _numbers_of(self, scheme: Scheme) -> torch.Tensor | None:
         """Return the numbers as a scheme stores them, or None if it has others."""
         import torch
 
         numbers, zero = self.numbers_OI, self.zero_OG
-        if zero is None or numbers.is_floating_point():
+        if numbers.is_floating_point():
             return numbers if scheme.kind == "fp8" and zero is None else None
+        assert zero is not None, "integers have zero points"
         if scheme.kind == "int8":
-            return (numbers.to(torch.int16) - 128).to(torch.int8) if bool(torch.all(zero == 128)) else None
+            return (numbers ^ 128).view(torch.int8) if bool(torch.all(zero == 128)) else None
         if scheme.kind != "int4" or int(numbers.max()) > 15:
             return None
         lowest, highest = int(zero.min()), int(zero.max())
@@ -120,7 +126,7 @@ class Matrix:
 
         num_outputs, num_inputs = self.numbers_OI.shape
         size = scheme.group_size or num_inputs
-        if self.group_I is not None or (self.scale_OG.shape[1] > 1 and self.group_size % size):
+        if self.group_I is not None or self._shared % size:
             return None
         numbers, zero = self._numbers_of(scheme), self.zero_OG
         if numbers is None:
@@ -178,7 +184,7 @@ def read_compressed(tensor: Tensors, layout: Layout) -> Matrix:
         numbers = (numbers.to(torch.int16) + layout.half).to(torch.uint8)
     if zero is None:
         zero_OG = torch.full_like(scales["scale_OG"], layout.half)
-    elif _is_packed_zero(zero, num_outputs, layout):
+    elif packed is not None and _is_packed_zero(zero, num_outputs, layout):
         zero_OG = _unpack(zero.t().contiguous(), layout.num_bits).t()[:num_outputs]
     else:
         zero_OG = _by_rows(zero.float() + layout.half, numbers.shape, layout)
@@ -194,7 +200,7 @@ def read_gptq(tensor: Tensors, layout: Layout) -> Matrix:
     import torch
 
     scale_GO, stored = tensor("scales").float(), tensor("qzeros")
-    num_groups, num_outputs = scale_GO.shape
+    num_outputs = scale_GO.shape[1]
     numbers = _unpack(tensor("qweight").t().contiguous(), layout.num_bits)
     zero_GO = _unpack(stored, layout.num_bits)[:, :num_outputs]
     mask = (1 << layout.num_bits) - 1
@@ -211,8 +217,7 @@ def read_gptq(tensor: Tensors, layout: Layout) -> Matrix:
         zero_GO = zero_GO.flatten(1)[:, :num_outputs].to(torch.uint8)
     else:
         zero_GO = ((zero_GO.int() + layout.zero_offset) & mask).to(torch.uint8)
-    size = layout.block[1] if num_groups > 1 else 0
-    matrix = Matrix(numbers_OI=numbers, scale_OG=scale_GO.t(), zero_OG=zero_GO.t(), group_size=size)
+    matrix = Matrix(numbers_OI=numbers, scale_OG=scale_GO.t(), zero_OG=zero_GO.t(), group_size=layout.block[1])
     return _grouped(matrix, tensor("g_idx"))
 
 
@@ -224,9 +229,8 @@ def read_awq(tensor: Tensors, layout: Layout) -> Matrix:
         return columns[..., list(_AWQ_ORDER)].flatten(1).t().contiguous()
 
     scale_GO = tensor("scales").float()
-    size = layout.block[1] if scale_GO.shape[0] > 1 else 0
     numbers, zeros = unpacked(tensor("qweight")), unpacked(tensor("qzeros"))
-    return Matrix(numbers_OI=numbers, scale_OG=scale_GO.t(), zero_OG=zeros, group_size=size)
+    return Matrix(numbers_OI=numbers, scale_OG=scale_GO.t(), zero_OG=zeros, group_size=layout.block[1])
 
 
 READERS: dict[str, Callable[[Tensors, Layout], Matrix]] = {
@@ -250,7 +254,7 @@ def _is_packed_zero(zero: torch.Tensor, num_outputs: int, layout: Layout) -> boo
     """Return whether zero points are packed along outputs, as those of groups and outputs are."""
     import torch
 
-    return zero.dtype == torch.int32 and zero.dim() == 2 and zero.shape[0] == -(-num_outputs // layout.per_int)
+    return zero.dtype == torch.int32 and zero.shape[:-1] == (-(-num_outputs // layout.per_int),)
 
 
 def _scales(scale: torch.Tensor, shape: Sequence[int], layout: Layout) -> dict[str, Any]:
@@ -259,8 +263,7 @@ def _scales(scale: torch.Tensor, shape: Sequence[int], layout: Layout) -> dict[s
 
     if scale.dtype == torch.uint8:  # e8m0 in bytes
         scale = torch.exp2(scale.float() - _E8M0_BIAS)
-    scale_OG = _by_rows(scale.float(), shape, layout)
-    return {"scale_OG": scale_OG, "group_size": layout.block[1] if scale_OG.shape[1] > 1 else 0}
+    return {"scale_OG": _by_rows(scale.float(), shape, layout), "group_size": layout.block[1]}
 
 
 def _by_rows(values: torch.Tensor, shape: Sequence[int], layout: Layout) -> torch.Tensor:
@@ -268,7 +271,7 @@ def _by_rows(values: torch.Tensor, shape: Sequence[int], layout: Layout) -> torc
     num_outputs = shape[0]
     if values.numel() == 1:
         return values.reshape(1, 1)
-    if values.dim() == 1 or values.shape[0] == num_outputs:
+    if values.shape[0] == num_outputs:
         return values.reshape(num_outputs, -1)
     return values.repeat_interleave(layout.block[0] or num_outputs, 0)[:num_outputs]
 
@@ -283,5 +286,6 @@ def _grouped(matrix: Matrix, groups: torch.Tensor | None) -> Matrix:
     group_I = groups.long()
     if int(group_I.min()) < 0 or int(group_I.max()) >= num_groups:
         raise ValueError(f"has inputs in groups {int(group_I.min())} to {int(group_I.max())}, but {num_groups} groups")
-    is_in_order = matrix.group_size > 0 and torch.equal(group_I, torch.arange(len(group_I)) // matrix.group_size)
+    size = matrix.group_size
+    is_in_order = size and torch.equal(group_I, torch.arange(len(group_I)) // size)
     return matrix if is_in_order else dataclasses.replace(matrix, group_I=group_I)

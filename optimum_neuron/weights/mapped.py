@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import mmap
 import sys
 import warnings
@@ -104,27 +105,25 @@ class MappedFile:
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go in which tensors of the file are: whoever reads them again has them read from the file."""
-        mapping, offset = self._mapping(), self._data_begin
-        if mapping is not None:
-            for entry in (self.entries[name] for name in names):
-                _drop(
-                    mapping, _address(self._buffer) - _address(mapping) + offset + entry.begin, entry.end - entry.begin
-                )
+        data = _address(self._buffer) + self._data_begin
+        for entry in (self.entries[name] for name in names):
+            self._drop(data + entry.begin, entry.end - entry.begin)
 
-    def drop_pages_of(self, tensor: torch.Tensor) -> bool:
-        """Do the same for a tensor; return whether it is a view of the file."""
-        mapping = self._mapping()
-        if mapping is None:
-            return False
-        begin = tensor.data_ptr() - _address(mapping)
-        if not 0 <= begin <= len(mapping) - tensor.nbytes:
-            return False
-        _drop(mapping, begin, tensor.nbytes)
-        return True
+    def drop_pages_of(self, tensor: torch.Tensor) -> None:
+        """Do the same for a tensor, if it is a view of the file."""
+        self._drop(tensor.data_ptr(), tensor.nbytes)
 
-    def _mapping(self) -> mmap.mmap | None:
+    def _drop(self, address: int, size_bytes: int) -> None:
         mapping = self._buffer.obj
-        return mapping if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") else None
+        if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        begin = address - _address(mapping)
+        if begin not in range(len(mapping)):
+            return
+        first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that the tensor has for itself
+        length = (begin + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if length > 0:
+            mapping.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 _OPEN: weakref.WeakSet[MappedFile] = weakref.WeakSet()
@@ -133,7 +132,8 @@ _OPEN: weakref.WeakSet[MappedFile] = weakref.WeakSet()
 
 def drop_pages_of(tensor: torch.Tensor) -> None:
     """Let the memory of a tensor go if it is a view of a mapped file, as after a copy of it in another layout."""
-    any(file.drop_pages_of(tensor) for file in list(_OPEN))
+    for file in list(_OPEN):
+        file.drop_pages_of(tensor)
 
 
 def _address(buffer: memoryview | mmap.mmap) -> int:
@@ -144,23 +144,14 @@ def _address(buffer: memoryview | mmap.mmap) -> int:
         return torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()
 
 
-def _drop(mapping: mmap.mmap, begin: int, size_bytes: int) -> None:
-    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # pages that the tensor has for itself
-    length = (begin + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
-    if length > 0:
-        mapping.madvise(mmap.MADV_DONTNEED, first, length)
-
-
 def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]:
-    if len(buffer) < 8:
-        raise _broken(name, f"it has {len(buffer)} bytes")
     size = int.from_bytes(buffer[:8], "little")
     if size > MAX_HEADER_BYTES or 8 + size > len(buffer):
         raise _broken(name, f"it has a header of {size} bytes in a file of {len(buffer)}")
     try:
         header = parse_json(bytes(buffer[8 : 8 + size]))
         header.pop("__metadata__", None)
-        entries = {key: _entry(name, key, value, len(buffer) - 8 - size) for key, value in header.items()}
+        entries = {key: _entry(name, key, value) for key, value in header.items()}
     except WeightsError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -169,19 +160,20 @@ def _parse_header(buffer: memoryview, name: str) -> tuple[dict[str, Entry], int]
     return entries, 8 + size
 
 
-def _entry(name: str, key: str, value: Any, data_bytes: int) -> Entry:
+def _entry(name: str, key: str, value: Any) -> Entry:
     """Check and return one tensor of a header; there may be a hundred thousand, so this is no table of types."""
     shape, offsets, dtype = value["shape"], value["data_offsets"], value["dtype"]
     if any(type(number) is not int or not 0 <= number <= _LARGEST for number in (*shape, *offsets)):
         raise _broken(name, f"tensor {key} has shape {shape!r:.100} and offsets {offsets!r:.100}")
     if len(shape) > _MOST_DIMS:
         raise _broken(name, f"tensor {key} has {len(shape)} dimensions")
-    if not isinstance(dtype, str) or dtype not in DTYPES:
+    known = DTYPES.get(dtype)
+    if known is None:
         raise _broken(name, f"tensor {key} has the unknown dtype {dtype!r:.100}")
-    spec = TensorSpec(shape=tuple(shape), dtype=DTYPES[dtype])
+    spec = TensorSpec(shape=tuple(shape), dtype=known)
     begin, end = offsets
-    if not 0 <= begin <= end <= data_bytes or end - begin != spec.size_bytes:
-        raise _broken(name, f"tensor {key} at bytes {begin} to {end} is outside the file or of another size")
+    if end - begin != spec.size_bytes:
+        raise _broken(name, f"tensor {key} at bytes {begin} to {end} has another size than its shape says")
     return Entry(spec=spec, begin=begin, end=end)
 
 
@@ -224,10 +216,9 @@ def concatenate(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     """Return tensors joined along a dimension, in the dtype that holds all of theirs."""
     import torch
 
-    shape, dtype = list(tensors[0].shape), tensors[0].dtype
+    shape = list(tensors[0].shape)
     shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
-    for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     with torch.no_grad():
         return torch.cat(list(tensors), dim, out=empty(shape, dtype))
 

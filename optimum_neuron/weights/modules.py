@@ -66,7 +66,7 @@ class Module:
         known = {self.values, *needed, *_OPTIONAL[method], *_IGNORED}
         if unknown := sorted(self.specs.keys() - known):
             yield f"{self.name} has {' and '.join(unknown)}, which nothing would read"
-        if "weight_shape" in needed and self.specs.get("weight_shape", _PAIR).shape != _PAIR.shape:
+        if self.specs.get("weight_shape", _PAIR).shape != _PAIR.shape:
             yield f"{self.name} has weight_shape of shape {list(self.specs['weight_shape'].shape)}"
 
     def misfits(self, layout: Layout, num_outputs: int, num_inputs: int) -> Iterator[str]:

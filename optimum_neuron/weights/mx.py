@@ -47,7 +47,7 @@ def quantize_mx(weight_GI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
     exponent_G = torch.frexp(weight_GI.abs().amax(-1)).exponent - 1 - _LARGEST_EXPONENT
-    scale_G = (exponent_G + _BIAS).clamp(1, 254).to(torch.uint8)
+    scale_G = (exponent_G + _BIAS).clamp(min=1).to(torch.uint8)
     scaled = weight_GI / mx_scale(scale_G)[..., None]
     codes = torch.bucketize(scaled.abs().contiguous(), torch.tensor(_MIDPOINTS)).to(torch.uint8) | (
         (scaled < 0).to(torch.uint8) << 3

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import TensorSpec
+from ..base.wording import listed
 from ..errors import WeightsError
 from .checkpoint import TensorSource
 from .layouts import READERS, Layout, Matrix
@@ -42,10 +43,10 @@ class PublishedSource:
         return list(module.unread(self.layout.method)) or list(module.misfits(self.layout, *self._shape(module)))
 
     def _error(self, problems: Sequence[str]) -> WeightsError:
-        rest = f"; and {len(problems) - _NUM_SHOWN} more" if len(problems) > _NUM_SHOWN else ""
-        message = f"The quantized weights of {self.origin} cannot be read as {self.layout.method}: "
+        shown = listed(problems, _NUM_SHOWN, separator="; ")
+        message = f"The quantized weights of {self.origin} cannot be read as {self.layout.method}: {shown}."
         hint = "Download the checkpoint again, or pass the one that it was quantized from."
-        return WeightsError(f"{message}{'; '.join(problems[:_NUM_SHOWN])}{rest}.", hint=hint, problems=list(problems))
+        return WeightsError(message, hint=hint, problems=list(problems))
 
     @property
     def origin(self) -> str:

@@ -11,6 +11,7 @@ Shape legend: E experts, O outputs, I inputs.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -73,17 +74,16 @@ class PublishedExperts:
             del specs[name + _SCALES]
             made[name] = TensorSpec(shape=(num_experts, 2 * blocks[0] * blocks[1], num_outputs), dtype="float32")
         for name, experts in self._matrices.items():
-            shapes = [specs[matrix].shape for matrix in experts[0]]
-            dtype = specs[experts[0][0]].dtype
-            shape = (len(experts), sum(one[0] for one in shapes), shapes[0][1])
-            made[name] = TensorSpec(shape=shape, dtype=dtype)
+            matrices = [specs[matrix] for matrix in next(iter(experts.values()))]
+            num_outputs = sum(matrix.shape[0] for matrix in matrices)
+            made[name] = dataclasses.replace(matrices[0], shape=(len(experts), num_outputs, matrices[0].shape[1]))
         return specs | {name: specs[stored] for name, stored in self._renamed.items()} | made
 
     def is_plain(self, name: str) -> bool:
         """Return whether the files have numbers of a weight of experts that are not quantized."""
         if name in self._mx:
             return False
-        matrix = self._matrices[name][0][0]
+        matrix, *_ = next(iter(self._matrices[name].values()))
         return not isinstance(self._checkpoint, PublishedSource) or self._checkpoint.is_plain(matrix)
 
     def is_mapped(self, name: str, scheme: Scheme) -> bool:
@@ -150,7 +150,7 @@ def _problem(name: str, specs: Mapping[str, TensorSpec]) -> str | None:
         return f"{name} lacks {name.rpartition('.')[2]}{_SCALES}"
     if blocks.dtype != "uint8" or scales.dtype not in ("uint8", "float8_e8m0fnu"):
         return f"{name} has blocks of {blocks.dtype} and scales of {scales.dtype}"
-    if len(blocks.shape) == 4 and blocks.shape[:3] == scales.shape and 2 * blocks.shape[3] == RUN:
+    if blocks.shape == (*scales.shape, RUN // 2) and len(scales.shape) == 3:
         return None
     return f"{name} has blocks of shape {list(blocks.shape)} and scales of shape {list(scales.shape)}"
 

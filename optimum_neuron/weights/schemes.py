@@ -217,8 +217,7 @@ def unpack_nibbles(values: torch.Tensor) -> torch.Tensor:
 
 
 def _nonzero(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Scales as stored; a group of zeros has any."""
+    """Scales as stored; that of a group of zeros is the smallest normal number."""
     import torch
 
-    smallest = torch.finfo(torch.float16).tiny if dtype == torch.float16 else torch.finfo(dtype).tiny
-    return torch.where(scale.abs() >= smallest, scale, torch.full_like(scale, smallest)).to(dtype)
+    return scale.abs().clamp(min=torch.finfo(dtype).tiny).copysign(scale).to(dtype)

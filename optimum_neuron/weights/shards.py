@@ -194,15 +194,14 @@ def packed_split(size: int, num_packed: int, group_size: int) -> Split:
 def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
     """Join ranges that follow each other."""
     joined: list[Range] = []
+    goes_on = None
     for start, length in ranges:
         if not length:
             continue
-        before = joined[-1] if joined else None
-        follows = before is not None and (
-            before[0] == start == ZEROS or (ZEROS not in (before[0], start) and before[0] + before[1] == start)
-        )
-        if before is not None and follows:
-            joined[-1] = (before[0], before[1] + length)
+        if start == goes_on:
+            begin, before = joined.pop()
+            joined.append((begin, before + length))
         else:
             joined.append((start, length))
+        goes_on = ZEROS if start == ZEROS else start + length
     return tuple(joined)

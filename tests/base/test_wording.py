@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from optimum_neuron.base.wording import counted, number, size, time_span
+from optimum_neuron.base.wording import counted, listed, number, size, time_span
 
 
 def test_counts_have_singular_or_plural_noun():
     counts = [counted(n, "request") for n in (0, 1, 2, 1500)]
     assert counts == ["0 requests", "1 request", "2 requests", "1,500 requests"]
     assert counted(1, "copy", "copies") == "1 copy" and counted(2, "copy", "copies") == "2 copies"
+
+
+def test_long_lists_end_with_the_number_of_others():
+    assert [listed(list("abc"), most) for most in (4, 3, 2)] == ["a, b, c", "a, b, c", "a, b, and 1 more"]
+    assert listed(list("abc"), 1, separator="; ") == "a; and 2 more" and listed([], 1) == ""
 
 
 @pytest.mark.parametrize(

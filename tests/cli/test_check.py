@@ -91,7 +91,7 @@ def test_drop_in_model_is_followed_by_its_export(check):
     ):
         assert line in lines
     (linear,) = [line for line in lines if line.startswith("aten.linear.default")]
-    assert linear.endswith("model.layers.0-3.mlp, lm_head, top level and 1 more") and "90.0 %" in linear
+    assert linear.endswith("model.layers.0-3.mlp, lm_head, top level, and 1 more") and "90.0 %" in linear
 
 
 def test_every_unsupported_operator_has_location_and_remedy(check):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,8 +10,7 @@ from transformers import AutoModelForCausalLM
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ConfigError, ModelError, ValidationError, WeightsError
 from optimum_neuron.sources import load_source, merge_adapter, quantization
-from optimum_neuron.weights import GgufFile, GgufSource
-from tests.raising import raises
+from optimum_neuron.weights import GgufSource
 from tests.tiny import SMALL, VOCABULARY, save_tiny
 
 gguf = pytest.importorskip("gguf")
@@ -175,16 +171,6 @@ def test_wrong_files_are_named(tmp_path):
             assert len(failure.value.details["tensors"]) > 1
 
 
-def test_reader_agrees_with_the_package(tmp_path):
-    name = save_gguf(tmp_path, "Q5_1", "F32")
-    file = GgufFile.open(tmp_path / name)
-    for tensor in gguf.GGUFReader(tmp_path / name).tensors:
-        entry = file.entries[tensor.name]
-        assert entry.shape == tuple(tensor.shape.tolist()[::-1]) and entry.type_number == tensor.tensor_type
-        assert np.array_equal(file.rows(tensor.name).numpy().ravel(), tensor.data.view(np.uint8).ravel())
-    assert file.settings["llama.block_count"] == 2 and file.settings["tokenizer.ggml.tokens"] is None
-
-
 SETTINGS = {
     "block_count": (0, 10**7),
     "attention.head_count": (2**31,),
@@ -200,18 +186,3 @@ def test_settings_out_of_range_are_named(key, value, tmp_path, monkeypatch):
     with pytest.raises(ModelError) as error:
         load_source(tmp_path, gguf_file=name)
     assert (error.value.details["key"], error.value.details["value"]) == (key, value)
-
-
-def test_lists_within_lists_end():
-    """A file of 12 KB must not exhaust the stack."""
-    deep = struct.pack("<Q", 1) + b"a" + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 1000
-    header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + deep
-    with raises(WeightsError, path="deep.gguf", max_depth=4):
-        GgufFile(memoryview(header), "deep.gguf")
-
-
-def test_tensor_without_numbers_is_refused():
-    tensor = struct.pack("<Q", 1) + b"t" + struct.pack("<I", 2) + struct.pack("<QQ", 32, 0) + struct.pack("<IQ", 0, 0)
-    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor
-    with raises(WeightsError, path="empty.gguf", tensor="t", shape=[0, 32]):
-        GgufFile(memoryview(header.ljust(256, b"\0")), "empty.gguf")

@@ -36,7 +36,9 @@ def mapped_range(checkpoint):
 def test_adjacent_tensors_are_mapped_and_others_copied(checkpoint):
     specs = {"abc": spec(4, 4), "alone": spec(3), "ae": spec(3, 4)}
     sources = {"abc": ("a", "b", "c"), "alone": ("d",), "ae": ("a", "e")}
+    dropped, checkpoint.drop_pages = [], lambda names: dropped.append(names)
     bound = bind_weights(specs, sources, checkpoint)
+    assert dropped == [("a", "e")] and len(bound.tensors) == 3
     assert bound.mapped_bytes == specs["abc"].size_bytes + specs["alone"].size_bytes
     assert bound.copied_bytes == specs["ae"].size_bytes
     assert bound.tensors["abc"][:, 0].tolist() == [1, 1, 2, 3] and bound.tensors["ae"][:, 0].tolist() == [1, 1, 5]
@@ -71,6 +73,7 @@ def test_every_problem_is_listed_with_nearest_names():
         "model.layers.0.mlp.gate_proj.weight": torch.ones(8, 4),
         "model.norm.weight": torch.ones(5),
         "scale": torch.tensor(1.0),
+        "ids": torch.ones(4, dtype=torch.int64),
     }
     sources = {
         "qk": ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"),
@@ -78,11 +81,15 @@ def test_every_problem_is_listed_with_nearest_names():
         "norm": ("model.norm.weight",),
         "head": ("completely_other",),
         "scales": ("scale", "scale"),
+        "rows": ("model.norm.weight", "model.norm.weight"),
+        "ids": ("ids",),
         "good": ("model.layers.0.mlp.gate_proj.weight",),
+        "one": ("scale",),
     }
     specs = {"qk": spec(6, 4), "gate_up": spec(16, 4), "norm": spec(4), "head": spec(9, 4), "scales": spec(2)}
+    specs |= {"rows": spec(9), "ids": spec(4), "good": spec(8, 4), "one": spec()}
     with pytest.raises(WeightsError) as excinfo:
-        bind_weights(specs | {"good": spec(8, 4)}, sources, StateDict(tensors=tensors, origin="/models/tuned"))
+        bind_weights(specs, sources, StateDict(tensors=tensors, origin="/models/tuned"))
     problems = excinfo.value.details["problems"]
     assert problems == [
         "model.layers.0.self_attn.k_proj.weight is missing, did you mean 'model.layers.0.self_attn.key_proj.weight'?",
@@ -91,6 +98,8 @@ def test_every_problem_is_listed_with_nearest_names():
         "model.norm.weight has shape [5], compiled for [4]",
         "completely_other is missing",
         "scale + scale has shape [] + [], compiled for [2]",
+        "model.norm.weight + model.norm.weight has shape [5] + [5], compiled for [9]",
+        "ids has int64, compiled for float32",
     ]
     message = str(excinfo.value)
     assert "/models/tuned" in message

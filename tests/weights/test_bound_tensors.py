@@ -26,12 +26,15 @@ def spec(*shape):
 def test_a_copy_is_freed_and_made_again(checkpoint):
     tensors = bind_weights({"ac": spec(8, 6), "b": spec(4, 6)}, {"ac": ("a", "c"), "b": ("b",)}, checkpoint).tensors
     before, freed = tensors["ac"].clone(), weakref.ref(tensors["ac"])
+    dropped, checkpoint.drop_pages = [], lambda names: dropped.append(names)
     tensors.forget("ac")
     gc.collect()
-    assert freed() is None
-    assert torch.equal(tensors["ac"], before) and tensors["ac"] is tensors["ac"]
+    assert freed() is None and not dropped
+    assert torch.equal(tensors["ac"], before) and tensors["ac"] is tensors["ac"] and dropped == [("a", "c")]
+    mapped = tensors["b"]
     tensors.forget("b")
-    assert torch.equal(tensors["b"], checkpoint.join(["b"])[0]), "a mapped tensor is read from its file again"
+    assert tensors["b"] is mapped
+    assert torch.equal(mapped, checkpoint.join(["b"])[0]), "a mapped tensor is read from its file again"
 
 
 def test_parts_of_cores_are_made_again_and_others_can_be_added(checkpoint):

@@ -12,6 +12,7 @@ import pytest
 
 from optimum_neuron.errors import WeightsError
 from optimum_neuron.weights.gguf_file import GgufFile
+from tests.raising import raises
 
 gguf = pytest.importorskip("gguf")
 
@@ -22,11 +23,12 @@ EXTREMES = {
 """A value of each type of a setting that a narrower type could not have."""
 
 
-def test_settings_of_every_type_and_alignments_are_read(tmp_path):
+@pytest.mark.parametrize("alignment", [1, 64])
+def test_settings_of_every_type_and_alignments_are_read(alignment, tmp_path):
     tensors = {"odd": np.arange(3, dtype=np.float32), "next": np.arange(8, dtype=np.float16).reshape(2, 4)}
     tensors["experts"] = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_custom_alignment(64)
+    writer.add_custom_alignment(alignment)
     for kind, value in EXTREMES.items():
         writer.add_key_value(f"of.{kind}", value, gguf.GGUFValueType[kind])
     lists = {"short": list(range(1024)), "long": list(range(1025)), "words": ["a", "b"]}
@@ -43,9 +45,11 @@ def test_settings_of_every_type_and_alignments_are_read(tmp_path):
     assert file.settings["list.long"] is None and file.settings["list.words"] is None
     assert list(file.entries) == list(tensors)
     for name, tensor in tensors.items():
-        assert file.entries[name].shape == tensor.shape and file.entries[name].begin % 64 == 0
+        assert file.entries[name].shape == tensor.shape and file.entries[name].begin % alignment == 0
         assert bytes(file.rows(name).numpy().ravel()) == tensor.tobytes()
         assert file.rows(name).shape == (*tensor.shape[:-1], tensor.nbytes * tensor.shape[-1] // tensor.size)
+    theirs = {tensor.name: (tensor.data_offset, tensor.tensor_type) for tensor in gguf.GGUFReader(file.name).tensors}
+    assert {name: (entry.begin, entry.type_number) for name, entry in file.entries.items()} == theirs
 
 
 def text(value: bytes) -> bytes:
@@ -66,6 +70,7 @@ ALIGNMENT = text(b"general.alignment")
 REFUSED = {
     "alignment of text": header(settings=(ALIGNMENT + struct.pack("<I", 8) + text(b"64"),)),
     "alignment of zero": header(settings=(ALIGNMENT + struct.pack("<II", 4, 0),)),
+    "an axis of zero": header(tensors=(tensor(32, 0),)),
     "five axes": header(tensors=(tensor(1, 1, 1, 1, 1),)),
     "half a block": header(tensors=(tensor(16, 2, kind=8),)),
     "no axes": header(tensors=(tensor(),)),
@@ -95,3 +100,24 @@ def test_the_last_tensor_ends_with_the_file():
     with pytest.raises(WeightsError) as failure:
         GgufFile(memoryview(bytearray(whole[:-1])), "m.gguf")
     assert failure.value.details["tensors"] == ["u"]
+
+
+def lists(depth: int) -> bytes:
+    """The header of a setting of lists within lists, the innermost one with a byte."""
+    return header(settings=(text(b"a") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * (depth - 1) + b"\0" * 13,))
+
+
+def test_lists_within_lists_end():
+    """A file of 12 KB must not exhaust the stack."""
+    assert GgufFile(memoryview(lists(5)), "m.gguf").settings == {"a": None}
+    for depth in (6, 1000):
+        with raises(WeightsError, path="deep.gguf", max_depth=4):
+            GgufFile(memoryview(lists(depth)), "deep.gguf")
+
+
+def test_a_file_that_ends_within_its_header_is_refused():
+    whole = header(settings=(ALIGNMENT + struct.pack("<II", 4, 64), text(b"a") + struct.pack("<I", 8) + text(b"word")))
+    assert GgufFile(memoryview(whole), "m.gguf").settings == {"general.alignment": 64, "a": "word"}
+    for length in range(len(whole)):
+        with raises(WeightsError, path="cut.gguf"):
+            GgufFile(memoryview(whole[:length]), "cut.gguf")

@@ -5,6 +5,8 @@ Files are written by the package gguf of llama.cpp. `sources/test_gguf_settings.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from transformers import AutoConfig
@@ -98,6 +100,8 @@ UNSET = {
     **{"attention.clamp_kqv": (0.0, 1.0), "attention.scale": (0.0, 0.5), "attention.sliding_window": (0, 8)},
     **{"pooling_type": (0, 1), "logit_scale": (0.0, 2.0), "residual_scale": (0.0, 0.5), "embedding_scale": (0.0, 2.0)},
     **{"attn_logit_softcapping": (0.0, 30.0), "final_logit_softcapping": (0.0, 30.0)},
+    **{"rope.scaling.yarn_ext_factor": (1.0, 0.5), "rope.scaling.yarn_attn_factor": (1.0, 2.0)},
+    **{"rope.scaling.yarn_log_multiplier": (0.0, 0.5), "rope.scaling.alpha": (0.0, 2.0)},
 }
 """What llama.cpp takes as not set, and a value that changes results, of settings that Llama does not have."""
 
@@ -122,8 +126,49 @@ def test_long_factors_may_be_without_short_ones(tmp_path):
     assert (rope["attention_factor"], rope["original_max_position_embeddings"]) == (1.5, 32)
     rope = applied(tmp_path, "llama", {"rope.scale_linear": 4.0}, {SHORT: [3.0] * 8}).rope_parameters
     assert (rope["long_factor"], rope["short_factor"]) == ([4.0] * 8, [12.0] * 8)
-    rope = applied(tmp_path, "llama", {"rope.scale_linear": 4.0, "rope.freq_base": 500.0}).rope_parameters
-    assert rope == {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
+    rope = applied(tmp_path, "llama", {}, {ANY: [5.0] * 8}).rope_parameters
+    assert rope["long_factor"] == rope["short_factor"] == [5.0] * 8
+    rope = applied(tmp_path, "llama", {"rope.scaling.attn_factor": 1.5}).rope_parameters
+    assert rope["long_factor"] == rope["short_factor"] == [1.0] * 8 and rope["attention_factor"] == 1.5
+    config = applied(tmp_path, "phi3", {"rope.scaling.original_context_length": 32}, {LONG: [2.0] * 8})
+    assert config.original_max_position_embeddings == 32
+
+
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+"""llama.cpp's frequencies without a setting."""
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "expected"),
+    [
+        ("llama", {}, PLAIN),
+        ("llama", {"rope.scaling.factor": 0.0}, PLAIN),
+        ("llama", {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, PLAIN),
+        ("llama", {"rope.scaling.type": "yarn", "rope.scaling.factor": 1.0}, PLAIN),
+        (
+            "llama",
+            {"rope.scale_linear": 4.0, "rope.freq_base": 500.0},
+            {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+        ),
+        ("phi3", {"rope.dimension_count": 8}, PLAIN | {"partial_rotary_factor": 0.5}),
+        ("stablelm", {"rope.dimension_count": 16}, PLAIN | {"partial_rotary_factor": 1.0}),
+        ("gemma3_text", {}, {"full_attention": PLAIN, "sliding_attention": PLAIN}),
+    ],
+)
+def test_rotary_settings(model_type, settings, expected, tmp_path):
+    architecture = model_type.removesuffix("_text")
+    assert applied(tmp_path, model_type, settings, architecture=architecture).rope_parameters == expected
+
+
+def test_divisors_apply_where_yarn_scales_nothing(tmp_path):
+    settings = {"rope.scaling.type": "yarn", "rope.scaling.factor": 1.0}
+    assert applied(tmp_path, "llama", settings, {ANY: [2.0] * 8}).rope_parameters["long_factor"] == [2.0] * 8
+
+
+def test_fields_of_other_classes_are_not_set(tmp_path):
+    assert not hasattr(applied(tmp_path, "qwen2", {}, {"blk.0.ffn_up.bias": [0.0]}), "mlp_bias")
+    assert not hasattr(applied(tmp_path, "gpt2", {}), "rope_parameters")
+    assert applied(tmp_path, "bloom", {"feed_forward_length": 256}).hidden_size == 64
 
 
 @pytest.mark.parametrize(
@@ -131,10 +176,14 @@ def test_long_factors_may_be_without_short_ones(tmp_path):
     [
         ("bloom", {"feed_forward_length": 100}, {}, "feed_forward_length"),
         ("gpt2", {"attention.head_count_kv": 2}, {}, "attention.head_count_kv"),
+        ("gpt2", {"attention.key_length": 32}, {}, "attention.key_length"),
         ("gpt2", {}, {ANY: [1.0] * 8}, "rope"),
         ("gpt2", {"rope.freq_base": 500.0}, {}, "rope.freq_base"),
         ("llama", {"expert_used_count": [1, 2]}, {}, "expert_used_count"),
+        ("llama", {"attention.key_length": [16, 8]}, {}, "attention.key_length"),
+        ("llama", {"rope.dimension_count": 8}, {}, "rope.dimension_count"),
         ("llama", {"rope.freq_base_swa": 500.0}, {}, "rope.freq_base_swa"),
+        ("llama", {"rope.scaling.another": 500.0}, {}, "rope.scaling.another"),
         ("llama", {"rope.scaling.attn_factor": 2.0, "rope.scaling.type": "longrope"}, {}, "rope.scaling.type"),
         ("llama", {"rope.scaling.factor": 2.0, "rope.scaling.type": "yarn"}, {ANY: [1.0] * 8}, "rope.scaling.type"),
         ("llama", {}, {ANY: [1.0] * 7}, "rope.dimension_count"),
@@ -156,3 +205,39 @@ def test_a_size_is_one_number_or_one_for_each_layer(tmp_path):
         require_settings(written(tmp_path, "llama", {"attention.head_count": [2, 65_537]}))
     with raises(ModelError, key="feed_forward_length", value="96"):
         require_settings(written(tmp_path, "llama", {"feed_forward_length": "96"}))
+
+
+def test_equal_numbers_of_all_layers_are_one_number(tmp_path):
+    """llama.cpp reads these settings from a list too; transformers reads lists of layers that differ."""
+    one = {"attention.head_count_kv": 2, "attention.key_length": 8, "feed_forward_length": 96}
+    lists = {key: [number] * 2 for key, number in one.items()}
+    assert applied(tmp_path, "llama", lists).to_dict() == applied(tmp_path, "llama", one).to_dict()
+    config = applied(tmp_path, "lfm2", {"attention.head_count_kv": [0, 2]}, num_key_value_heads=1)
+    assert config.num_key_value_heads == 1
+    assert applied(tmp_path, "llama", {"feed_forward_length": [96, 64]}, intermediate_size=9).intermediate_size == 9
+
+
+ENDS = {
+    **{"block_count": (1, 10_000), "context_length": (1, 2**40), "embedding_length": (1, 2**24)},
+    **{"feed_forward_length": (0, 2**26), "attention.head_count": (0, 2**16), "attention.head_count_kv": (0, 2**16)},
+    **{"attention.key_length": (1, 2**24), "attention.value_length": (1, 2**24), "rope.dimension_count": (1, 2**24)},
+    **{"vocab_size": (1, 2**28), "expert_count": (0, 2**16), "expert_used_count": (0, 2**16)},
+    **{"attention.layer_norm_rms_epsilon": (0.0, 1e15), "attention.layer_norm_epsilon": (0.0, 1e15)},
+    **{"rope.freq_base": (1e-6, 1e15), "rope.freq_base_swa": (1e-6, 1e15), "rope.scaling.factor": (0.0, 1e15)},
+    **{"rope.scale_linear": (0.0, 1e15), "rope.scaling.attn_factor": (0.0, 1e15)},
+    "rope.scaling.original_context_length": (0, 2**40),
+}
+"""The least and the largest value of each setting; beyond them, nothing of a model is built."""
+
+
+@pytest.mark.parametrize("key", sorted(ENDS))
+def test_settings_have_limits(key):
+    def check(value):
+        require_settings(SimpleNamespace(name="m.gguf", settings={"general.architecture": "a", f"a.{key}": value}))
+
+    least, most = ENDS[key]
+    check(least)
+    check(most)
+    for value in (least - 1, most + 1) if isinstance(least, int) else (least - 1e-7, most * 1.1):
+        with raises(ModelError, key=key, value=value):
+            check(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import struct
@@ -13,7 +14,7 @@ from safetensors.torch import load, save, save_file
 
 from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.errors import WeightsError
-from optimum_neuron.weights import DTYPES, MappedFile
+from optimum_neuron.weights import DTYPES, MappedFile, mapped
 from optimum_neuron.weights.mapped import MAX_HEADER_BYTES
 from tests.raising import raises
 
@@ -79,7 +80,10 @@ def test_misaligned_tensor_is_copied_with_a_reason(raw_file):
 def test_empty_tensors_and_scalars(tmp_path):
     save_file({"none": torch.zeros(0, 3), "one": torch.tensor(2.5)}, tmp_path / "m.safetensors")
     file = MappedFile.open(tmp_path / "m.safetensors")
-    assert file.get(["none"])[0].shape == (0, 3)
+    none, copied = file.get(["none"])
+    assert none.shape == (0, 3) and not copied
+    save_file({}, tmp_path / "empty.safetensors")
+    assert MappedFile.open(tmp_path / "empty.safetensors").entries == {}
     assert file.get(["one"])[0].item() == 2.5 and file.get(["one"])[0].shape == ()
 
 
@@ -127,16 +131,27 @@ HEADERS = {
     "dtype is a list": {"a": entry([6], 0, 24, ["F32"])},
     "true in shape": {"a": entry([True, 6], 0, 24)},
     "huge and empty": {"a": entry([6], 0, 24), "b": entry([0, 10**30], 24, 24)},
-    "many dimensions": {"a": entry([6] + [1] * 100, 0, 24)},
+    "many dimensions": {"a": entry([6] + [1] * 64, 0, 24)},
+    "huge": {"a": entry([6], 0, 24), "b": entry([0, 2**48 + 1], 24, 24)},
 }
 
 
-@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
-def test_broken_header_is_refused(header, raw_file):
-    path = raw_file(header, DATA)
+NAMED = {"unknown dtype": "Q8_0", "many dimensions": "65", "other size": "24"}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_broken_header_is_refused(name, raw_file):
+    path = raw_file(HEADERS[name], DATA)
     with pytest.raises(WeightsError) as excinfo:
         MappedFile.open(path)
     assert excinfo.value.details["path"] == str(path)
+    assert NAMED.get(name, "") in excinfo.value.message
+
+
+def test_sizes_at_the_ends_of_ranges_are_read(raw_file):
+    """PyTorch has tensors of 64 dimensions."""
+    file = MappedFile.open(raw_file({"a": entry([6] + [1] * 63, 0, 24), "b": entry([0, 2**48], 24, 24)}, DATA))
+    assert file.get(["a"])[0].dim() == 64 and file.get(["b"])[0].shape == (0, 2**48)
 
 
 @pytest.mark.parametrize("size", [MAX_HEADER_BYTES + 1, 2**63, 3000])
@@ -176,3 +191,15 @@ def test_library_refuses_the_same_files(raw_file):
     for name in ("overlap", "hole", "rest"):
         with pytest.raises(SafetensorError):
             load(raw_file(HEADERS[name], DATA).read_bytes())
+    for size, reason in ((MAX_HEADER_BYTES, "header length"), (MAX_HEADER_BYTES + 1, "header too large")):
+        with pytest.raises(SafetensorError, match=reason):
+            load(raw_file(TWO, DATA, size=size).read_bytes())
+
+
+def test_a_header_of_the_largest_size_is_read(raw_file, monkeypatch):
+    path = raw_file(TWO, DATA)
+    (size,) = struct.unpack("<Q", path.read_bytes()[:8])
+    for limit in (size, size - 1):
+        monkeypatch.setattr(mapped, "MAX_HEADER_BYTES", limit)
+        with contextlib.nullcontext() if limit == size else raises(WeightsError, path=str(path)):
+            assert len(MappedFile.open(path).entries) == 2

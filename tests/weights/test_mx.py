@@ -13,7 +13,8 @@ LEVELS = torch.cat([MAGNITUDES, -MAGNITUDES])
 
 
 def test_values_of_codes_and_exponents():
-    assert torch.equal(mx_numbers(torch.arange(16, dtype=torch.uint8)), LEVELS)
+    numbers = mx_numbers(torch.arange(16, dtype=torch.uint8))
+    assert torch.equal(numbers, LEVELS) and torch.equal(numbers.signbit(), LEVELS.signbit())
     packed = torch.arange(256, dtype=torch.uint8)
     assert torch.equal(unpack_mx(packed), LEVELS[torch.stack([packed % 16, packed // 16], -1).long()].flatten())
     exponents = torch.arange(1, 255, dtype=torch.uint8)
@@ -49,4 +50,7 @@ def test_runs_of_zeros_and_of_tiny_numbers_are_finite():
     weight[1, 3] = 1e-40
     values, scale = quantize_mx(weight)
     assert scale.tolist() == [1, 1] or int(scale.min()) >= 1
-    assert not (unpack_mx(values) * mx_scale(scale)[..., None]).any()
+    assert not (unpack_mx(values) * mx_scale(scale)[..., None]).any() and not values[0].any()
+    weight[0, 0] = torch.finfo(torch.float32).max
+    values, scale = quantize_mx(weight)
+    assert scale[0] == 252 and unpack_mx(values)[0, 0] == 6

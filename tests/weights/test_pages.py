@@ -1,12 +1,14 @@
 """Copies of weights: values, dtypes and layouts; huge pages are advice that changes none."""
 
+import ctypes
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from optimum_neuron.weights.mapped import HUGE_PAGE_BYTES, concatenate, convert
+from optimum_neuron.weights.mapped import HUGE_PAGE_BYTES, concatenate, convert, empty
 
 
 def test_joined_tensors_have_the_dtype_that_holds_all():
@@ -15,6 +17,7 @@ def test_joined_tensors_have_the_dtype_that_holds_all():
     assert joined.dtype == torch.float32 and not joined.requires_grad
     assert torch.equal(joined, torch.cat(tensors).detach())
     assert torch.equal(concatenate([joined, joined], dim=1), torch.cat([joined, joined], 1))
+    assert torch.equal(concatenate([joined]), joined)
 
 
 def test_conversion_copies_only_what_differs():
@@ -23,6 +26,21 @@ def test_conversion_copies_only_what_differs():
     assert torch.equal(convert(x, torch.bfloat16), x.bfloat16())
     turned = convert(x.t(), torch.float32)
     assert turned.is_contiguous() and torch.equal(turned, x.t())
+
+
+def test_whole_huge_pages_of_a_copy_are_advised(monkeypatch):
+    calls = []
+    library = SimpleNamespace(madvise=lambda first, length, advice: calls.append((first.value, length.value, advice)))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(sys, "platform", "linux")
+    large, small = empty((5 * HUGE_PAGE_BYTES // 2,), torch.uint8), empty((4,), torch.float32)
+    ((first, length, advice),) = calls
+    begin, end = large.data_ptr(), large.data_ptr() + large.nbytes
+    assert begin <= first < begin + HUGE_PAGE_BYTES and end - HUGE_PAGE_BYTES < first + length <= end
+    assert first % HUGE_PAGE_BYTES == length % HUGE_PAGE_BYTES == 0 and (advice, small.shape) == (14, (4,))
+    assert HUGE_PAGE_BYTES == 2 * 1024**2, "of x86 and of ARM with small pages of 4 KiB"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert empty((5 * HUGE_PAGE_BYTES,), torch.uint8).nbytes and len(calls) == 1
 
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

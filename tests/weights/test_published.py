@@ -7,12 +7,14 @@ Nothing here is checked with the code under test: the references are matrices th
 from __future__ import annotations
 
 import random
+from unittest import mock
 
 import pytest
 import torch
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.errors import WeightsError
 from optimum_neuron.sources import layout_of, published_scheme
 from optimum_neuron.weights import PublishedExperts, PublishedSource, Scheme, StateDict, dequantize
@@ -33,7 +35,7 @@ def read(parts, settings):
     """Return the matrix as it is dequantized, after checking that a scheme has the same numbers if it has any."""
     source = source_of(parts, settings)
     weight, _ = source.join(["layer.weight"])
-    assert source.specs["layer.weight"].shape == tuple(weight.shape)
+    assert {name: spec.shape for name, spec in source.specs.items()} == {"layer.weight": weight.shape}
     name = published_scheme(settings).value
     if name is not None and Scheme.parse(name).fits(weight.shape[1]):
         stored = source.parts("layer.weight", Scheme.parse(name))
@@ -131,16 +133,43 @@ def test_masks_of_old_models_are_no_weights():
     generator = torch.Generator().manual_seed(0)
     parts = {"weight": float8((16, 32), generator), "weight_scale_inv": torch.ones(1, 1)}
     parts["attn.bias"] = torch.ones(1, 1, 8, 8, dtype=torch.uint8)
+    parts["embed.kinds"], parts["bias"] = torch.ones(8, dtype=torch.uint8), torch.ones(16).half()
     source = source_of(parts, {"quant_method": "fp8", "weight_block_size": [16, 32]})
     assert source.specs["layer.attn.bias"].dtype == "uint8"
+    assert source.specs.keys() == {f"layer.{name}" for name in ("weight", "bias", "attn.bias", "embed.kinds")}
+    assert source.origin == "a test"
+
+
+def test_plain_and_quantized_tensors_are_joined():
+    """A matrix is read once for all of its parts, and what was copied leaves the memory of its files."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = {"a.weight": float8((2, 32), generator), "a.weight_scale_inv": torch.full((1, 1), 2.0)}
+    tensors |= {"b.weight": torch.ones(3, 32).half(), "c.weight": torch.zeros(1, 32).half(), "a.bias": torch.ones(2)}
+    checkpoint = StateDict(tensors=tensors, origin="a test")
+    source = PublishedSource(checkpoint, layout_of({"quant_method": "fp8", "weight_block_size": [16, 32]}))
+    a, is_copied = source.join(["a.weight"])
+    assert torch.equal(a, 2 * tensors["a.weight"].float()) and is_copied
+    both, is_copied = source.join(["b.weight", "a.weight"])
+    assert torch.equal(both, torch.cat([torch.ones(3, 32), a])) and is_copied
+    plain, _ = source.join(["b.weight", "c.weight"])
+    assert torch.equal(plain, torch.cat([tensors["b.weight"], tensors["c.weight"]])) and plain.dtype == torch.float16
+    fp8 = Scheme.parse("fp8-g32")
+    assert source.parts("b.weight", fp8) is None and source.is_plain("a.bias") and not source.is_plain("a.weight")
+    with mock.patch.object(StateDict, "join", side_effect=AssertionError("it was read")):
+        parts = source.parts("a.weight", fp8)
+    torch.testing.assert_close(dequantize(parts["values"], parts["scale"]), a, rtol=0, atol=2**-7)
+    with mock.patch.object(StateDict, "drop_pages") as drop:
+        source.drop_pages(["a.bias", "a.weight", "b.weight"])
+    assert set(drop.call_args.args[0]) == tensors.keys() - {"c.weight"}
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (20,), (20, 1)])
 def test_fp8_without_blocks(shape):
     generator = torch.Generator().manual_seed(0)
     parts = {"weight": float8((20, 48), generator), "weight_scale_inv": scales(shape, generator, torch.float32)}
-    weight = read(parts, {"quant_method": "fp8", "weight_block_size": None})
-    torch.testing.assert_close(weight, plain_readers.fp8(parts, (1, 0)))
+    for block in (None, [16, 32]) if len(parts["weight_scale_inv"].flatten()) == 1 else (None,):
+        weight = read(parts, {"quant_method": "fp8", "weight_block_size": block})
+        torch.testing.assert_close(weight, plain_readers.fp8(parts, (1, 0)))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16])
@@ -261,8 +290,26 @@ def test_mxfp4_experts(dtype):
     exponents = torch.randint(100, 150, (2, 5, 3), generator=generator, dtype=torch.uint8)
     name = "layers.0.mlp.experts.down_proj"
     tensors = {f"{name}_blocks": blocks, f"{name}_scales": exponents.view(dtype)}
-    experts, _ = PublishedExperts(StateDict(tensors=tensors, origin="a test")).join([name])
+    tensors |= {"gate.weight": torch.ones(2, 4), "gate.bias": torch.ones(4)}
+    source = PublishedExperts(StateDict(tensors=tensors, origin="a test"))
+    experts, is_copied = source.join([name])
     torch.testing.assert_close(experts, plain_readers.mxfp4(blocks, exponents))
+    assert is_copied and source.specs == {
+        name: TensorSpec(shape=(2, 96, 5), dtype="float32"),
+        "gate.weight": TensorSpec(shape=(2, 4), dtype="float32"),
+        "gate.bias": TensorSpec(shape=(4,), dtype="float32"),
+    }
+    own, mxfp4, int8 = source.parts(name, Scheme.parse("mxfp4")), Scheme.parse("mxfp4"), Scheme.parse("int8")
+    assert own["values"].data_ptr() == blocks.data_ptr() and torch.equal(own["scale"], exponents)
+    assert torch.equal(dequantize(own["values"], own["scale"]).transpose(1, 2), experts)
+    assert source.is_mapped(name, mxfp4) and not source.is_mapped(name, int8) and not source.is_plain(name)
+    assert source.parts(name, int8) is None and not source.is_mapped("gate.weight", mxfp4)
+    assert (source.origin, source.weights) == ("a test", [name])
+    both, _ = source.join(["gate.weight", "gate.weight"])
+    assert torch.equal(both, torch.ones(4, 4))
+    with mock.patch.object(StateDict, "drop_pages") as drop:
+        source.drop_pages([name, "gate.weight"])
+    assert [call.args[0] for call in drop.call_args_list] == [[f"{name}_blocks", f"{name}_scales"], ["gate.weight"]]
     torch.testing.assert_close(experts, convert_moe_packed_tensors(blocks, exponents, dtype=torch.float32))
 
 
@@ -275,6 +322,8 @@ WRONG = {
     "a second scale": ({"weight_scale_2": ()}, 1),
     "experts in three dimensions": ({"experts.down_proj": (2, 4, 4)}, 1),
     "a scale of nothing": ({"gate.weight_scale_inv": (1, 1)}, 1),
+    "experts in two dimensions": ({"experts.down_proj": (4, 4)}, 1),
+    "experts that are called weights": ({"experts.weight": (2, 4, 4)}, 1),
 }
 
 
@@ -300,6 +349,48 @@ def test_gptq_tensors_of_other_shapes_are_errors(part, size):
         parts.pop("g_idx")
     with pytest.raises(WeightsError):
         source_of(parts, settings)
+
+
+def test_gptq_groups_of_settings_without_a_size():
+    """After sorting by activations, inputs name their groups; without the names, a second group is an error."""
+    settings, parts, expected = EXAMPLES["gptq, reordered"]
+    settings |= {"group_size": -1}
+    torch.testing.assert_close(read(parts, settings), expected)
+    parts = {part: tensor for part, tensor in parts.items() if part != "g_idx"}
+    with pytest.raises(WeightsError):
+        source_of(parts, settings)
+    with pytest.raises(WeightsError) as failure:
+        source_of(parts | {"scales": parts["scales"][0]}, settings)
+    assert "scales" in failure.value.message
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"), [("weight_zero_point", (4, 3)), ("weight_shape", (3,)), ("weight_zero_point", (3, 2))]
+)
+def test_packed_tensors_of_other_shapes_are_errors(part, shape):
+    settings, parts, _ = EXAMPLES["int4 by groups"]
+    with pytest.raises(WeightsError) as failure:
+        source_of(parts | {part: torch.ones(shape, dtype=parts[part].dtype)}, settings)
+    (problem,) = failure.value.details["problems"]
+    assert part in problem
+
+
+def test_zero_points_of_rows_are_errors_where_scales_have_one_axis():
+    generator = torch.Generator().manual_seed(0)
+    parts = {"weight": integers((20, 32), generator, torch.int8), "weight_scale": scales((20,), generator)}
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": False}
+    for shape in ((5,), (5, 1)):
+        parts["weight_zero_point"] = torch.ones(shape, dtype=torch.int32)
+        with pytest.raises(WeightsError):
+            source_of(parts, compressed(weights, "int-quantized"))
+
+
+def test_the_first_of_many_problems_are_in_the_message():
+    tensors = {f"{number}.qweight": torch.zeros(4, 8, dtype=torch.int32) for number in range(7)}
+    with pytest.raises(WeightsError) as failure:
+        PublishedSource(StateDict(tensors=tensors, origin="a test"), layout_of({"quant_method": "awq", "bits": 4}))
+    assert len(failure.value.details["problems"]) == 7
+    assert sum(problem in failure.value.message for problem in failure.value.details["problems"]) == 6
 
 
 def test_groups_out_of_range_are_errors():

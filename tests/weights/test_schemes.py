@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from unittest import mock
+
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +19,7 @@ from optimum_neuron.weights import (
     dequantize,
     parse_schemes,
     plain_names,
+    quantize_rows,
     recipe_of,
 )
 from optimum_neuron.weights.schemes import pack_nibbles, unpack_nibbles
@@ -62,7 +68,9 @@ def test_nibbles_are_those_of_llama_cpp():
     assert torch.equal(run >> 4, numbers[0, 16:32].to(torch.uint8))
 
 
-@pytest.mark.parametrize("name", ["int3", "int8-g0", "int4-g20", "fp8-zp", "int8-zp", ""])
+@pytest.mark.parametrize(
+    "name", ["int3", "int8-g0", "int4-g20", "fp8-zp", "int8-zp", "", "mxfp4-g64", "int8-g32-dynamic"]
+)
 def test_unknown_schemes_are_refused(name):
     with pytest.raises(ConfigError) as excinfo:
         Scheme.parse(name)
@@ -93,9 +101,79 @@ def test_recipes_make_tensors_of_a_checkpoint():
     assert "missing:int8" not in made.specs and made.specs[names[0]].dtype == "int8"
     values, scale = (made.join([f"{name}.weight:int8{part}" for name in "ab"])[0] for part in ("", ".scale"))
     assert made.is_stored("a.weight") and not made.is_stored(names[0]), "the second one was rounded"
+    assert made.origin == "a test" and not made.is_stored(names[2])
+    assert torch.equal(made.join(["a.weight", "b.weight"])[0], WEIGHT)
     # By rows, so joined tensors are quantized as one.
     whole = Scheme.parse("int8").quantize(WEIGHT)
     assert torch.equal(values, whole["values"]) and torch.equal(scale, whole["scale"])
+
+
+def test_names_of_recipes_are_read_again():
+    for name in ("int4-g64-zp", "mxfp4", "int8-dynamic", "fp8-g32"):
+        for part, is_transposed in (("values", True), ("scale", False), ("scale", True)):
+            recipe = Recipe("a.weight", Scheme.parse(name), part, is_transposed)
+            assert recipe_of(recipe.name) == recipe and recipe.scheme.name == name
+    assert recipe.name == "a.weight:fp8-g32-t.scale" and Scheme.parse("int8").fits(3)
+
+
+def test_tensors_are_made_once_and_the_values_of_the_last_weight_are_kept():
+    tensors = {"a": WEIGHT, "b": WEIGHT, "odd": torch.ones(4, 31), "row": torch.ones(32)}
+    names = ["a:int4-g32", "a:int4-g32.scale", "b:int4-g32", "odd:int4-g32", "row:int4-g32", "stored:int8"]
+    stored = {"stored": WEIGHT, "stored:int8": torch.ones(24, 128, dtype=torch.int8)}
+    made = QuantizedSource(StateDict(tensors=tensors | stored, origin="memory"), names)
+    values, is_copied = made.join(names[:1])
+    assert made.join(names[:1])[0] is values and is_copied
+    scale, values = made.join(names[1:2])[0], weakref.ref(values)
+    made.join(names[2:3])
+    gc.collect()
+    assert values() is None and made.join(names[1:2])[0] is scale
+    assert "odd:int4-g32" not in made.specs and "row:int4-g32" not in made.specs
+    assert made.join(["stored:int8"])[0] is stored["stored:int8"], "as in an exported folder"
+    with mock.patch.object(StateDict, "drop_pages") as drop:
+        made.drop_pages(names[:2])
+    assert drop.call_args.args[0] == ["a"]
+
+
+def test_four_bits_with_zero_points_are_those_of_torch():
+    """Its observer of least and largest numbers, and its rounding with the scales as they are stored."""
+    weight = torch.cat([WEIGHT, WEIGHT.abs() + 1, -WEIGHT.abs() - 1]).unflatten(1, (-1, 64)).flatten(0, 1)
+    options = {"dtype": torch.quint8, "qscheme": torch.per_channel_affine, "quant_min": 0, "quant_max": 15}
+    observer = torch.ao.quantization.PerChannelMinMaxObserver(ch_axis=0, **options)
+    observer(weight)
+    scale, zero = observer.calculate_qparams()
+    parts = Scheme.parse("int4-g64-zp").quantize(weight)
+    assert torch.equal(parts["scale"].flatten(), scale.half()) and torch.equal(parts["zero"].flatten().int(), zero)
+    stored = parts["scale"].flatten().float()
+    rounded = torch.fake_quantize_per_channel_affine(weight, stored, zero.int(), 0, 0, 15)
+    torch.testing.assert_close(dequantize(*parts.values()), rounded)
+
+
+def test_four_bits_are_those_of_gguf():
+    """Numbers near the steps of a scale, the largest of which is negative or positive."""
+    gguf = pytest.importorskip("gguf")
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randint(-7, 8, (16, 64), generator=generator) + 0.8 * torch.rand(16, 64, generator=generator) - 0.4
+    for sign in (1, -1):
+        steps[:, ::32] = 8 * sign
+        weight = steps * 2.0**-5
+        theirs = gguf.quantize(weight.numpy(), gguf.GGMLQuantizationType.Q4_0)
+        blocks = torch.from_numpy(theirs).unflatten(1, (-1, 18))
+        parts = Scheme.parse("int4").quantize(weight)
+        assert torch.equal(parts["scale"], blocks[..., :2].contiguous().view(torch.float16).squeeze(-1))
+        assert torch.equal(parts["values"], blocks[..., 2:].flatten(1))
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.int8, 127), (torch.float8_e4m3fn, 240)])
+def test_inputs_are_rounded_by_tokens(dtype, largest):
+    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    x[1, 2] = 0
+    numbers, scale = quantize_rows(x, dtype)
+    rows = x.float().numpy()
+    expected = np.abs(rows).max(-1, keepdims=True) / np.float32(largest)
+    assert np.array_equal(scale.numpy()[rows.any(-1)], expected[rows.any(-1)]) and numbers.dtype == dtype
+    exact = torch.from_numpy(np.clip(rows / scale.numpy(), -largest, largest))
+    assert torch.equal(numbers, (exact.round() if dtype == torch.int8 else exact).to(dtype))
+    assert numbers.float().abs().amax(-1).unique().tolist() == [0, largest]
 
 
 def test_fp8_is_read_alike_by_torch():

@@ -14,6 +14,10 @@ def test_equal_parts_end_with_zeros():
     assert {part.shape for part in parts} == {(3, 6)}
     joined = torch.cat(parts)
     assert torch.equal(joined[:10], WEIGHT) and not joined[10:].any()
+    columns = [even_split(6, 4).part(WEIGHT.unflatten(0, (5, 2)), 2, rank) for rank in range(4)]
+    assert torch.equal(torch.cat(columns, 2).flatten(0, 1), torch.nn.functional.pad(WEIGHT, (0, 2)))
+    assert even_split(10, 4).parts == (((0, 3),), ((3, 3),), ((6, 3),), ((9, 1), (-1, 2)))
+    assert even_split(6, 2, unit=2).parts == (((0, 4),), ((4, 2), (-1, 2)))
 
 
 def test_part_of_rows_is_view():
@@ -23,7 +27,8 @@ def test_part_of_rows_is_view():
 
 def test_units_may_be_copied_and_padded():
     split = unit_split(5, 2, [[0, 1], [1, 2], [3, -1]])
-    assert torch.equal(split.part(WEIGHT, 0, 1), WEIGHT[2:6])
+    assert torch.equal(split.part(WEIGHT, 0, 1), WEIGHT[2:6]) and split.parts[1] == ((2, 4),)
+    assert unit_split(4, 2, [[-1, -1, 1, 0, -1, 2, 3]]).parts == (((-1, 4), (2, 2), (0, 2), (-1, 2), (4, 4)),)
     last = split.part(WEIGHT, 0, 2)
     assert torch.equal(last[:2], WEIGHT[6:8]) and not last[2:].any()
 
@@ -45,6 +50,7 @@ def test_tensors_behind_each_other_are_divided_one_by_one():
     split = joined_split([even_split(6, 2), even_split(4, 2)])
     assert torch.equal(split.part(WEIGHT, 0, 1), torch.cat([WEIGHT[3:6], WEIGHT[8:]]))
     assert split.size == 10
+    assert joined_split([even_split(4, 2), even_split(3, 2)]).parts == (((0, 2), (4, 2)), ((2, 2), (6, 1), (-1, 1)))
 
 
 def test_columns_are_contiguous():
@@ -52,6 +58,8 @@ def test_columns_are_contiguous():
     part = shard.part([WEIGHT], 1)
     assert part.is_contiguous() and torch.equal(part, WEIGHT[:, 3:])
     assert shard.whole(TensorSpec(shape=(10, 3), dtype="float32")).shape == (10, 6)
+    two = Shard(1, (even_split(6, 2), even_split(6, 2)))
+    assert two.whole(TensorSpec(shape=(20, 3), dtype="float32")).shape == (20, 6)
 
 
 def test_plain_data_and_back():

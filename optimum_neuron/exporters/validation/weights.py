@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...base.core import Choice
+from ...base.wording import listed
 from ...errors import ValidationError
 from ...weights import Scheme, mx_scale
 
@@ -52,8 +53,7 @@ def require_same_weights(errors: Mapping[str, float], reader: Choice[str]) -> No
     wrong = {name: error for name, error in errors.items() if error != 0.0}
     if not wrong:
         return
-    shown = ", ".join(f"{name} by {error:.3g}" for name, error in list(wrong.items())[:_NUM_SHOWN])
-    rest = f", and {len(wrong) - _NUM_SHOWN} more" if len(wrong) > _NUM_SHOWN else ""
-    message = f"Weights of the compiled model differ from those that {reader.value} reads: {shown}{rest}."
+    shown = listed([f"{name} by {error:.3g}" for name, error in wrong.items()], _NUM_SHOWN)
+    message = f"Weights of the compiled model differ from those that {reader.value} reads: {shown}."
     hint = "Pass the checkpoint that it was quantized from, and report this one."
     raise ValidationError(message, hint=hint, weights=wrong, reader=reader.value)
