@@ -275,10 +275,12 @@ def _operator_counters() -> dict[str, int]:
         calls, reads = functions.xla_operator_calls(number), functions.xla_operator_reads(number)
         if not calls and not reads:
             continue
-        name = functions.xla_operator_name(number).decode().partition("::")[2].partition(".")[0]
-        for prefix, count in (("xla::", calls), ("aten::", reads)):
+        name = functions.xla_operator_name(number).decode()
+        on_device = metrics.DEVICE_PREFIX + name.partition("::")[2].partition(".")[0]
+        on_host = "aten::nonzero" if name.startswith("aten::index.") else name  # a mask as an index
+        for counter, count in ((on_device, calls), (on_host, reads)):
             if count:
-                counters[f"{prefix}{name}"] = counters.get(f"{prefix}{name}", 0) + count
+                counters[counter] = counters.get(counter, 0) + count
     tensors = {
         "CreateXlaTensor": functions.xla_num_created(),
         "DestroyXlaTensor": functions.xla_num_destroyed(),

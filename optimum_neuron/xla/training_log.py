@@ -105,7 +105,7 @@ def write_to_summary(
     numbers = dict(dict_to_write)
     if write_xla_metrics:
         counters = {name: metrics.counter_value(name) or 0 for name in metrics.counter_names()}
-        host = sum(count for name, count in counters.items() if name.startswith(metrics.HOST_PREFIX))
+        host = sum(counters[name] for name in metrics.executed_fallback_ops())
         numbers |= counters | {"aten_ops_sum": host}
         for name in metrics.metric_names():
             numbers[f"{name}__TotalSamples"], numbers[f"{name}__Accumulator"], _ = metrics.metric_data(name) or (

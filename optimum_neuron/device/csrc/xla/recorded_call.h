@@ -34,7 +34,7 @@ class RecordedCall {
       : traits_(traits), buffer_(buffer_of_thread), active_(recording.load(std::memory_order_relaxed)) {
     if (!active_) return;
     if (reads(arguments)) {
-      active_ = false;
+      active_ = false, began_ns_ = clock_ns();
       recorder().operator_at(traits.record.number).reads.fetch_add(1, std::memory_order_relaxed);
       for (const c10::IValue& value : arguments) read(value);
       return;
@@ -57,7 +57,11 @@ class RecordedCall {
   RecordedCall(const RecordedCall&) = delete;
 
   void end(c10::ArrayRef<c10::IValue> results) {
-    if (!active_) return;
+    if (!active_) {
+      if (began_ns_ != 0) // it has read: what it gives comes from the host
+        for (const c10::IValue& result : results) arrives(result);
+      return;
+    }
     bool works = false;
     word(kResults), word(static_cast<int64_t>(results.size()));
     for (const c10::IValue& result : results) works |= result_value(result);
@@ -92,6 +96,16 @@ class RecordedCall {
     if (value.isTensor()) record_read(value.toTensor(), traits_.record);
     if (value.isTensorList())
       for (const at::Tensor& tensor : value.toTensorList()) record_read(tensor, traits_.record);
+  }
+
+  void arrives(const c10::IValue& value) {
+    if (value.isTensor()) arrives(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& tensor : value.toTensorList()) arrives(tensor);
+  }
+  void arrives(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != kDeviceType || !tensor.has_storage()) return;
+    record_transfer(record_of(tensor.storage()), tensor, began_ns_);
   }
 
   int64_t* room(size_t count) {
@@ -140,6 +154,8 @@ class RecordedCall {
   }
 
   void host_tensor(const at::Tensor& tensor) {
+    // PyTorch/XLA makes a tensor of it for the length of the call.
+    num_created.fetch_add(1, std::memory_order_relaxed), num_destroyed.fetch_add(1, std::memory_order_relaxed);
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu()) {
       if (tensor.scalar_type() == at::kDouble) return real(*tensor.const_data_ptr<double>(), true);
       if (tensor.scalar_type() == at::kLong) return integer(*tensor.const_data_ptr<int64_t>(), true);

@@ -21,6 +21,7 @@
 #include <unordered_set>
 #include <vector>
 #include "../device_type.h"
+#include "host_operators.h"
 
 namespace neuron {
 
@@ -276,11 +277,12 @@ struct OperatorRecord {
       data.push_back(type.rfind("Scalar", 0) == 0 || (fused && type == "float"));
     }
     indexes = schema.name() == "aten::index" || schema.name() == "aten::_unsafe_index";
-    reads = op.hasTag(at::Tag::data_dependent_output) || (op.hasTag(at::Tag::dynamic_output_shape) && !indexes);
+    reads = op.hasTag(at::Tag::data_dependent_output) || (op.hasTag(at::Tag::dynamic_output_shape) && !indexes) ||
+        runs_on_host(schema);
   }
   int64_t number;
   std::vector<bool> data; // whether an argument is a number of the program
-  bool reads = false; // its result is on the host, or has a size that depends on values
+  bool reads = false; // it runs on the host, its result is there, or has a size that depends on values
   bool indexes = false; // the same, if an index is a mask
 };
 
