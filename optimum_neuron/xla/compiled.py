@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ON_HOST = "on the host, with `.cpu()` tensors"
 _num_compiled = 0
 _cache: tuple[str, bool] | None = None
 """Address that `initialize_cache` chose, and whether it is only read."""
@@ -131,7 +132,8 @@ def _checked(module: fx.GraphModule, target: Target, flags: CompilerFlags) -> Gr
     wherever the script lies.
     """
     downcasts = flags.implicit_integer_downcast
-    check_with_host(module, target, allow_host_ops=(), implicit_integer_downcast=downcasts).raise_for_refusals()
+    checks = check_with_host(module, target, allow_host_ops=(), implicit_integer_downcast=downcasts)
+    checks.raise_for_refusals(on_host=_ON_HOST)
     work = work_on_device(module)
     steps: tuple[Step, ...] = tuple(dataclasses.replace(step, source_line="") for step in work.steps)
     return dataclasses.replace(work, steps=steps)

@@ -11,6 +11,7 @@ those of `torch.profiler`, which TensorBoard and Perfetto open; scopes are its u
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -142,16 +143,18 @@ def stop_trace() -> None:
 class ProfilerServer:
     """Waits for `trace` of another process; it ends with the object.
 
+    Several servers may use one port, as those of gRPC: one of them answers.
+
     Args:
         port: port on this machine.
 
     Raises:
-        RuntimeError: the port is invalid or in use.
+        RuntimeError: the port is invalid, or another program uses it.
     """
 
     def __init__(self, port: int) -> None:
         try:
-            self._socket = socket.create_server(("", port))
+            self._socket = socket.create_server(("", port), reuse_port=hasattr(socket, "SO_REUSEPORT"))
         except (OSError, OverflowError) as error:
             raise RuntimeError(f"The profiler server cannot use port {port}: {error}.") from error
         self.port = self._socket.getsockname()[1]
@@ -159,6 +162,8 @@ class ProfilerServer:
 
     def close(self) -> None:
         """Stop waiting."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # its thread waits no longer
         self._socket.close()
 
     def __del__(self) -> None:
@@ -174,7 +179,7 @@ def start_server(port: int, only_on_master: bool = True) -> ProfilerServer | Non
         only_on_master: start it in the first process of a machine only, and return None in others.
 
     Raises:
-        RuntimeError: the port is invalid or in use.
+        RuntimeError: the port is invalid, or another program uses it.
     """
     return ProfilerServer(port) if not only_on_master or is_master_ordinal() else None
 

@@ -151,6 +151,7 @@ def test_refused_operator_is_named_with_its_code_and_line_at_the_sync():
         xla.sync()
     text = str(caught.value)
     assert "NCC_" in text and "test_graphs.py:" in text and "1 (" in text  # the module is "1"
+    assert ".cpu()" in text and "allow_host_ops" not in text, "an option that scripts do not have"
     assert torch.equal(result.cpu(), result.cpu().sort().values)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 import threading
 from types import SimpleNamespace
 
@@ -224,10 +225,16 @@ def test_profile_of_another_thread_has_its_scopes(tmp_path):
     (path,) = tmp_path.glob("*.pt.trace.json")
     names = {event.get("name") for event in json.loads(path.read_text())["traceEvents"]}
     assert {"step_of_test", "forward_of_test"} <= names
-    with pytest.raises(RuntimeError, match=str(server.port)):
-        profiler.start_server(server.port)
     with pytest.raises(RuntimeError):
         profiler.stop_trace()
+
+
+def test_profiler_servers_may_share_a_port_which_another_program_may_not():
+    server = profiler.start_server(0)
+    again = profiler.start_server(server.port)  # as where a cell of a notebook runs twice
+    assert again.port == server.port
+    with socket.create_server(("", 0)) as other, pytest.raises(RuntimeError, match=str(other.getsockname()[1])):
+        profiler.start_server(other.getsockname()[1])
 
 
 def test_step_trace_ends_the_step_for_its_loader():

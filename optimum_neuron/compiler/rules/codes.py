@@ -18,6 +18,9 @@ OPERATOR_CHECK = "operator check"
 HARDWARE_CATALOGUE = "hardware catalogue"
 """Value of `ErrorCode.simulated_by` for the codes that `optimum_neuron.hardware` raises."""
 
+ON_HOST = "on the host with allow_host_ops"
+"""Where remedies let an operator run; a program without this option has words of its own for it."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ErrorCode:
@@ -36,7 +39,7 @@ class ErrorCode:
 
 _FEWER_BYTES = "use a smaller batch or sequence, or split the model over more cores"
 _FEWER_INSTRUCTIONS = "split the model over more cores, or compile it in parts"
-_LISTED_OPERATOR = "write it with operators of the supported list, or run it on the host with allow_host_ops"
+_LISTED_OPERATOR = f"write it with operators of the supported list, or run it {ON_HOST}"
 _FLOAT_FIRST = "cast to float32 or bfloat16 first, or accept the rounding with --implicit-integer-downcast={0}"
 _KNOWN_CALL = "use a custom call that the compiler knows"
 _MX_INPUT = "quantize one bfloat16 or float16 tensor along a dimension that is a multiple of 4, in blocks of 32"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import reject, table
+from .codes import ON_HOST
 
 table("inverse", {"DotGeneral Div Sub Select": "inverse linalg_inv linalg_inv_ex"})
 """Accepted because the page of NCC_EVRF001 offers torch.inverse as the way around a triangular solve."""
@@ -17,8 +18,7 @@ reject(
     "lu_solve lu_unpack ormqr pinverse qr slogdet svd triangular_solve",
     code="NCC_EVRF001",
     reason="the compiler has no matrix decompositions and solvers",
-    remedy="multiply by torch.inverse where a solve is meant, precompute it before compiling, or run it "
-    "on the host with allow_host_ops",
+    remedy=f"multiply by torch.inverse where a solve is meant, precompute it before compiling, or run it {ON_HOST}",
 )
 
 reject(
@@ -27,5 +27,5 @@ reject(
     "fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn istft stft",
     code="NCC_EVRF001",
     reason="the compiler has no Fourier transform",
-    remedy="multiply by the real and imaginary DFT matrices, or run it on the host with allow_host_ops",
+    remedy=f"multiply by the real and imaginary DFT matrices, or run it {ON_HOST}",
 )

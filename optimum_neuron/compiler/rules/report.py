@@ -30,7 +30,7 @@ from ...base.wording import counted
 from ...errors import ConfigError, UnsupportedOperatorError, nearest
 from ...hardware import Target
 from .call import OpCall, base_name, not_exported, symbols
-from .codes import CODES, DOWNCASTS
+from .codes import CODES, DOWNCASTS, ON_HOST
 from .constants import mark_constants
 from .judge import judge_call
 from .location import merge_paths
@@ -122,16 +122,23 @@ class Report:
             "operators": [dataclasses.asdict(c) | {"verdict": str(c.verdict)} for c in self.counts()],
         }
 
-    def raise_for_refusals(self) -> None:
-        """Raise one error that lists every refusal, if there is any."""
+    def raise_for_refusals(self, on_host: str = ON_HOST) -> None:
+        """Raise one error that lists every refusal, if there is any.
+
+        Args:
+            on_host: how a user of the calling program runs an operator on the host.
+        """
         refused = [c for c in self.counts() if c.verdict is Verdict.UNSUPPORTED]
         if not refused:
             return
         hosted = ", ".join(sorted({repr(base_name(c.op).replace(".", "::")) for c in refused if can_be_hosted(c)}))
-        host = f", or run them on the host with allow_host_ops={{{hosted}}}" if hosted else ""
+        names = f"={{{hosted}}}" if on_host == ON_HOST else ""
+        host = f", or run them {on_host}{names}" if hosted else ""
         header = f"{self.target} cannot run {counted(sum(c.count for c in refused), 'call')} of this graph:"
         raise UnsupportedOperatorError(
-            "\n".join([header, *(_paragraph(c) for c in refused)]), hint=f"Change these calls{host}.", **self.to_dict()
+            "\n".join([header, *(_paragraph(c, on_host) for c in refused)]),
+            hint=f"Change these calls{host}.",
+            **self.to_dict(),
         )
 
 
@@ -230,10 +237,10 @@ def _refuse_unknown(option: str, values: dict[str, str], known: Collection[str],
         raise ConfigError(message, hint=hint, option=option, value=sorted(values), unknown=unknown)
 
 
-def _paragraph(count: OpCount) -> str:
+def _paragraph(count: OpCount, on_host: str) -> str:
     return (
         f"  {f'{count.code} ' if count.code else ''}{count.op}, {counted(count.count, 'call')}\n"
-        f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy}"
+        f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy.replace(ON_HOST, on_host)}"
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ...base.core import Ruling
 from .base import OpCall, Target, accept, refuse, reject, rule
+from .codes import ON_HOST
 
 reject(
     "sorting",
     "argsort kthvalue median mode msort nanmedian randperm sort",
     code="NCC_EVRF001",
     reason="it needs a full sort, and the compiler has none",
-    remedy="use torch.topk with a fixed k (k of the whole length sorts), or run it on the host with allow_host_ops",
+    remedy=f"use torch.topk with a fixed k (k of the whole length sorts), or run it {ON_HOST}",
 )
 
 
