@@ -1,4 +1,7 @@
-from .adapter import HuggingFaceGenerationModelAdapter as HuggingFaceGenerationModelAdapter
+from .adapter import (
+    GPT2ForHuggingFaceSampling as GPT2ForHuggingFaceSampling,
+    HuggingFaceGenerationModelAdapter as HuggingFaceGenerationModelAdapter,
+)
 from .checkpoint import random_split as random_split, save_pretrained_split as save_pretrained_split
 from .config import (
     GQA as GQA,

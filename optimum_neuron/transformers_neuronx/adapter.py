@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
 
 from ..modeling import NeuronModelForCausalLM
+from .families import GPT2ForSampling
 from .model import NeuronModelBase
 
 
@@ -45,6 +47,36 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
         options.setdefault("generation_config", self.generation_config)
         return self._compiled.generate(*args, **options)
 
-    def forward(self, input_ids: torch.Tensor, **options: object) -> Any:
-        """Run the compiled decoder; arguments and result are those of `NeuronModelForCausalLM`."""
-        return self._compiled(input_ids, **options)
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        cache_ids: torch.Tensor | None = None,
+        start_ids: torch.Tensor | None = None,
+        return_dict: bool | None = None,
+        **options: object,
+    ) -> Any:
+        """Run the compiled decoder.
+
+        Args:
+            input_ids: tokens [batch, columns].
+            cache_ids: as in `NeuronModelBase.forward`; the result is then the logits [batch, 1, vocabulary] in a tuple.
+            start_ids: as in `NeuronModelBase.forward`.
+            return_dict: whether the result has names; None: unless `cache_ids` is given.
+            **options: those of `NeuronModelForCausalLM`, without `cache_ids`.
+        """
+        if cache_ids is None and start_ids is None:
+            return self._compiled(input_ids, return_dict=return_dict, **options)
+        logits = self.model(input_ids, cache_ids, start_ids)[:, None]
+        return CausalLMOutput(logits=logits) if return_dict else (logits,)
+
+
+class GPT2ForHuggingFaceSampling(GPT2ForSampling):
+    """GPT-2 with `generate` of transformers; in new code, `HuggingFaceGenerationModelAdapter` does the same."""
+
+    def generate(self, *args: object, **options: object) -> Any:
+        """Generate as `HuggingFaceGenerationModelAdapter` does."""
+        return HuggingFaceGenerationModelAdapter(self.config, self).generate(*args, **options)
+
+    def reset_generation(self) -> None:
+        """Forget the sequences in the cache."""
+        self.reset()

@@ -43,7 +43,7 @@ class NeuronModelBase:
     """Keywords of `from_pretrained` with another default than `_DEFAULTS`."""
 
     def __init__(self, config: PretrainedConfig, *, checkpoint: str | Path | None = None, **options: object) -> None:
-        known = [*_DEFAULTS, *self.defaults, *_UNROLLED]
+        known = [*_DEFAULTS, *self.defaults, *_UNROLLED, *_WITHOUT_EFFECT]
         check_known(options, known, what=type(self).__name__, listed="docs/transformers_neuronx.md")
         values = {**_DEFAULTS, **self.defaults, **options}
         if self.model_types and config.model_type not in self.model_types:
@@ -53,6 +53,8 @@ class NeuronModelBase:
                 model_type=config.model_type,
             )
         check_unroll(values, config)
+        if unused := [name for name in _WITHOUT_EFFECT if options.get(name)]:
+            logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
         require_heads(config, values["tp_degree"], option="tp_degree")
         self.checkpoint = checkpoint
         self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
@@ -191,6 +193,17 @@ class NeuronModelBase:
         self._before_compile("enable_speculative_decoder")
         self._options |= {"speculation": True, "extend_length": max(lengths) + 1}  # the newest token too
 
+    def compile_speculative_decoder(self, speculation_length: int) -> None:
+        """Compile the model so that it can check so many tokens: again, if it is compiled and cannot."""
+        if self._options.get("extend_length", 0) > speculation_length:
+            self.compile()
+            return
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+        self.enable_speculative_decoder(speculation_length)
+        self.to_neuron()
+
     def enable_window_context_decoder(self, window_context_length: int, unroll: int | None = None) -> None:
         """Read prompts in windows of so many tokens; call it before `to_neuron`."""
         self._before_compile("enable_window_context_decoder")
@@ -235,9 +248,9 @@ class NeuronModelBase:
         """
         read = self.logits if self.neuron_config.continuous_batching is None else self._of_slots
         logits_RV = read(input_ids, cache_ids, start_ids)[:, -1]
-        if self._generation is None:
+        if (sampling := self.generation_sampling) is None:
             return logits_RV
-        return self._generation_sampling().draw(input_ids, logits_RV)[:, None]
+        return sampling.draw(input_ids, logits_RV)[:, None]
 
     __call__ = forward
 
@@ -278,10 +291,11 @@ class NeuronModelBase:
             logits = logits.log_softmax(-1)
         return logits.to(getattr(torch, self.neuron_config.cast_logits_dtype)).float()
 
-    def _generation_sampling(self) -> Sampling:
-        """How `on_device_generation` draws tokens."""
-        generation = self._generation
-        assert generation is not None
+    @property
+    def generation_sampling(self) -> Sampling | None:
+        """How `on_device_generation` draws tokens; None without it."""
+        if (generation := self._generation) is None:
+            return None
         return Sampling(
             top_k=generation.top_k,
             top_p=generation.top_p,
@@ -291,6 +305,17 @@ class NeuronModelBase:
             deterministic=generation.deterministic,
             do_sample=generation.do_sample,
         )
+
+    def require_length(self, sequence_length: int) -> None:
+        """Check that there is room for so many tokens."""
+        if sequence_length > (most := self.compiled.sequence_length):
+            raise ConfigError(
+                f"sequence_length={sequence_length} is more than n_positions={most}.",
+                hint=f"Pass at most {most}, or load the model with a larger n_positions.",
+                option="sequence_length",
+                value=sequence_length,
+                n_positions=most,
+            )
 
     def _sample(
         self,
@@ -305,18 +330,9 @@ class NeuronModelBase:
         scores: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Return prompts with their answers; `sequence_length` counts both."""
-        if sequence_length > (most := self.compiled.sequence_length):
-            raise ConfigError(
-                f"sequence_length={sequence_length} is more than n_positions={most}.",
-                hint=f"Pass at most {most}, or load the model with a larger n_positions.",
-                option="sequence_length",
-                value=sequence_length,
-                n_positions=most,
-            )
+        self.require_length(sequence_length)
         if self._generation is not None and self._generation.max_length is not None:
             sequence_length = min(sequence_length, self._generation.max_length)
-        if input_ids.shape[1] >= sequence_length:
-            return input_ids[:, :sequence_length]
         with torch.inference_mode():
             logits_RV = self.logits(input_ids, None, start_ids)[:, -1]
             return run(
@@ -325,7 +341,7 @@ class NeuronModelBase:
                 lambda tokens_R: self.logits(tokens_R[:, None], torch.tensor([self._positions.num_columns]), None)[
                     :, -1
                 ],
-                sampling=sampling if self._generation is None else self._generation_sampling(),
+                sampling=self.generation_sampling or sampling,
                 sequence_length=sequence_length,
                 end_tokens=self.end_tokens(eos_token_override),
                 streamer=streamer,
@@ -350,3 +366,5 @@ _DEFAULTS: dict[str, Any] = {
 }
 _UNROLLED = ("unroll", "context_unroll", "init_n_active_tokens")
 """How many layers a program of the vendor has; programs here have all."""
+_WITHOUT_EFFECT = ("reorder_cache", "tag")
+"""A cache can always be reordered, and programs need no names."""

@@ -65,6 +65,17 @@ class Sampling:
             drawn_R1 = torch.multinomial(probabilities_RK, 1)
         return tokens_RK.gather(1, drawn_R1)[:, 0]
 
+    def of_row(self, row: int) -> Sampling:
+        """Return the settings of one row."""
+        names = ("top_k", "top_p", "temperature", "top_p_min_tokens")
+        lists = {name: value for name in names if isinstance(value := getattr(self, name), (list, tuple))}
+        return dataclasses.replace(self, **{name: value[row % len(value)] for name, value in lists.items()})
+
+    def probabilities(self, logits_RV: torch.Tensor) -> torch.Tensor:
+        """Return the probabilities [R, V] of all tokens, 0 where the filters leave none."""
+        probabilities_RK, tokens_RK = self.filtered(logits_RV.float())
+        return torch.zeros_like(logits_RV).scatter(1, tokens_RK, probabilities_RK)
+
     def filtered(self, logits_RV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the probabilities of the tokens that the filters leave, the likeliest first, and these tokens."""
         num_rows, num_tokens = logits_RV.shape

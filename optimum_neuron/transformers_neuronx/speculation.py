@@ -4,21 +4,27 @@
     generator = SpeculativeGenerator(draft, target, 4)
     tokens = generator.sample(input_ids, sequence_length=128)
 
-With `GREEDY`, tokens are those of the target alone. Otherwise they follow the target's distribution (Leviathan et al.,
-2023, algorithm 1).
+With `GreedyTokenAcceptor`, tokens are those of the target alone. Otherwise they follow the target's distribution
+(Leviathan et al., 2023, algorithm 1).
 
 Shape legend: C columns, K proposed tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ShapeError
+from .config import GenerationConfig
 from .model import NeuronModelBase
+from .positions import left_mask
+
+logger = logging.getLogger(__name__)
 
 Acceptor = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """From proposed tokens [K] and the logits of draft [K, V] and target [K + 1, V] to the tokens that are kept."""
@@ -53,7 +59,7 @@ class GreedyTokenAcceptor:
 
 
 class SpeculativeGenerator:
-    """Draft and target, both compiled, for one sequence.
+    """Draft and target, both compiled.
 
     Args:
         draft: the model that proposes.
@@ -65,6 +71,13 @@ class SpeculativeGenerator:
     def __init__(
         self, draft: NeuronModelBase, target: NeuronModelBase, k: int = 4, acceptor: Acceptor | None = None
     ) -> None:
+        if draft.config.vocab_size != target.config.vocab_size:
+            raise ConfigError(
+                f"The draft has {draft.config.vocab_size} tokens, and the target {target.config.vocab_size}.",
+                hint="Use a draft with the tokenizer of the target.",
+                draft=draft.config.vocab_size,
+                target=target.config.vocab_size,
+            )
         self.draft, self.target, self.k = draft, target, k
         self.acceptor = acceptor or DefaultTokenAcceptor()
 
@@ -74,45 +87,73 @@ class SpeculativeGenerator:
         sequence_length: int,
         start_ids: torch.Tensor | None = None,
         eos_token_id: int | None = None,
+        pad_token_id: int = 0,
+        attention_mask: torch.Tensor | None = None,
         streamer: Any = None,
     ) -> torch.Tensor:
-        """Return the prompt with its answer [1, at most `sequence_length`].
+        """Return the prompts with their answers [rows, at most `sequence_length`].
+
+        Several rows run one after the other, as their numbers of accepted tokens differ.
 
         Args:
-            input_ids: one prompt [1, columns].
-            sequence_length: tokens of the result, prompt included.
-            start_ids: number of padding tokens on the left.
-            eos_token_id: token that ends the answer; None: that of the target's configuration.
-            streamer: gets the tokens of each check by `put`, and `end`.
+            input_ids: prompts [rows, columns].
+            sequence_length: tokens of the longest result, prompt included.
+            start_ids: number of padding tokens on the left of each row.
+            eos_token_id: token that ends an answer; None: those of the target's configuration.
+            pad_token_id: fills rows that are shorter than the longest.
+            attention_mask: 1 for tokens, 0 for padding on the left or on the right, in place of `start_ids`.
+            streamer: gets a prompt, and the tokens of each check by `put`, and `end`; for one row.
 
         Raises:
-            ConfigError: there are several prompts.
+            ConfigError: a streamer is for several rows, or `sequence_length` is more than a model has.
+            ShapeError: a prompt is too long, or padding does not fit it.
         """
-        if len(input_ids) != 1:
+        if streamer is not None and len(input_ids) > 1:
             raise ConfigError(
-                f"Speculation takes one sequence, not {len(input_ids)}.",
-                hint="Call sample for each prompt.",
+                f"A streamer takes one sequence, not {len(input_ids)}.",
+                hint="Call sample for each prompt, or leave streamer out.",
+                option="streamer",
                 num_rows=len(input_ids),
             )
+        for model in (self.target, self.draft):
+            model.require_length(sequence_length)
+        prompts, starts = _without_padding(input_ids, start_ids, attention_mask)
         ends = self.target.end_tokens(eos_token_id)
-        self.draft.logits(input_ids, None, start_ids)
-        logits_V = self.target.logits(input_ids, None, start_ids)[0, -1]
-        newest = self._first(logits_V)
-        ids = torch.cat([input_ids.long(), newest[None]], 1)
+        rows = [
+            self._row(row, ids[None], start, sequence_length, ends, streamer)
+            for row, (ids, start) in enumerate(zip(prompts, starts, strict=True))
+        ]
+        return pad_sequence(rows, batch_first=True, padding_value=pad_token_id)
+
+    def _row(
+        self, row: int, ids: torch.Tensor, start: int, sequence_length: int, ends: list[int], streamer: Any
+    ) -> torch.Tensor:
+        """Return one prompt with its answer."""
+        self._number = row
+        start_ids = torch.tensor([start])
+        self.draft.logits(ids, None, start_ids)
+        logits_V = self._scores(self.target, self.target.logits(ids, None, start_ids)[0, -1:])[0]
         if streamer is not None:
-            streamer.put(newest[None])
-        while ids.shape[1] < sequence_length and int(ids[0, -1]) not in ends:
-            tokens = self._round(ids, min(self.k, sequence_length - ids.shape[1]))
+            streamer.put(ids)
+        tokens = self._first(logits_V)
+        while True:
             is_end = torch.isin(tokens, torch.tensor(ends, dtype=torch.long))
             if is_end.any():
                 tokens = tokens[: int(is_end.long().argmax()) + 1]
-            tokens = tokens[: sequence_length - ids.shape[1]]
+            tokens = tokens[: max(0, sequence_length - ids.shape[1])]
             ids = torch.cat([ids, tokens[None]], 1)
-            if streamer is not None:
+            if streamer is not None and len(tokens):
                 streamer.put(tokens[None])
+            if is_end.any() or ids.shape[1] >= sequence_length:
+                break
+            tokens = self._round(ids, min(self.k, sequence_length - ids.shape[1]))
         if streamer is not None:
             streamer.end()
-        return ids
+        return ids[0]
+
+    def _scores(self, model: NeuronModelBase, logits_KV: torch.Tensor) -> torch.Tensor:
+        """Return the logits whose softmax tokens are drawn from."""
+        return logits_KV
 
     @property
     def _is_greedy(self) -> bool:
@@ -131,12 +172,14 @@ class SpeculativeGenerator:
             first = behind if number == 0 else position
             known = torch.cat([ids_1C[0, :-1], *proposals])[first : position + 1]
             logits_V = self.draft.logits(known[None], torch.arange(first, position + 1))[0, -1]
+            logits_V = self._scores(self.draft, logits_V[None])[0]
             draft_logits.append(logits_V)
             proposals.append(self._first(logits_V))
         tokens_K = torch.cat(proposals[1:])
         checked = torch.cat(proposals)[: self._room(column)]
         columns = torch.arange(column, column + len(checked))
         logits_KV = self.target.logits(checked[None], columns, num_logits=len(checked))[0]
+        logits_KV = self._scores(self.target, logits_KV)
         return self.acceptor(tokens_K[: len(checked) - 1], torch.stack(draft_logits), logits_KV)
 
     def _room(self, column: int) -> int:
@@ -144,14 +187,17 @@ class SpeculativeGenerator:
 
 
 class FusedSpeculativeDecoder(SpeculativeGenerator):
-    """Draft and target that `to_neuron` compiles together; tokens are those that the target would pick.
+    """Draft and target that `to_neuron` compiles together; tokens are drawn as the target would draw them.
 
     Args:
-        draft: the model that proposes; it is not compiled yet.
-        target: the model that checks; it is not compiled yet. Its `on_device_generation` says whether tokens are drawn.
+        draft: the model that proposes, compiled or not.
+        target: the model that checks, compiled or not; if it cannot check `k` tokens yet, it is compiled again. Its
+            `on_device_generation` says whether and how tokens are drawn; without it they are the likeliest.
         k: tokens of a check.
-        pad_token_id: fills nothing here: there is one sequence.
-        eos_token_id: token that ends the answer; None: that of the target's configuration.
+        pad_token_id: fills rows that are shorter than the longest.
+        eos_token_id: token that ends an answer; None: that of the target's configuration.
+        buckets: has no effect: those of the models are used.
+        debug: has no effect.
     """
 
     def __init__(
@@ -161,17 +207,26 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
         k: int = 2,
         pad_token_id: int = 0,
         eos_token_id: int | None = None,
+        buckets: Sequence[int] | None = None,
+        debug: bool = False,
     ) -> None:
         generation = target.neuron_config.on_device_generation
         draws = generation is not None and generation.do_sample
         super().__init__(draft, target, k, DefaultTokenAcceptor() if draws else GreedyTokenAcceptor())
         self.pad_token_id, self.eos_token_id = pad_token_id, eos_token_id
+        if unused := [name for name, value in {"buckets": buckets, "debug": debug}.items() if value]:
+            logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
 
     def to_neuron(self) -> None:
-        """Compile both models."""
-        self.target.enable_speculative_decoder(self.k)
-        self.draft.to_neuron()
-        self.target.to_neuron()
+        """Compile both models, if they are not compiled for it."""
+        self.draft.compile()
+        self.target.compile_speculative_decoder(self.k)
+
+    def update_generation_config(self, generation_config: GenerationConfig) -> None:
+        """Change how tokens are drawn; see `NeuronModelBase.update_generation_config`."""
+        for model in (self.draft, self.target):
+            model.update_generation_config(generation_config)
+        self.acceptor = DefaultTokenAcceptor() if generation_config.do_sample else GreedyTokenAcceptor()
 
     def sample(  # type: ignore[override]  # the vendor's order of arguments
         self,
@@ -181,16 +236,45 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
         sequence_length: int | None = None,
         streamer: object = None,
     ) -> torch.Tensor:
-        """Return the prompt with its answer [1, at most `sequence_length`].
+        """Return the prompts with their answers, as `SpeculativeGenerator.sample` does.
 
         Args:
-            input_ids: one prompt [1, columns].
-            start_ids: number of padding tokens on the left.
-            attention_mask: the same as a mask [1, columns].
-            sequence_length: tokens of the result, prompt included; None: the compiled length.
-            streamer: gets the tokens of each check by `put`, and `end`.
+            input_ids: prompts [rows, columns].
+            start_ids: number of padding tokens on the left of each row.
+            attention_mask: 1 for tokens, 0 for padding on the left or on the right, in place of `start_ids`.
+            sequence_length: tokens of the longest result, prompt included; None: the compiled length.
+            streamer: gets a prompt, and the tokens of each check by `put`, and `end`; for one row.
         """
-        if attention_mask is not None and start_ids is None:
-            start_ids = attention_mask.long().argmax(1)
         length = sequence_length or self.target.compiled.sequence_length
-        return super().sample(input_ids, length, start_ids, self.eos_token_id, streamer)
+        return super().sample(
+            input_ids, length, start_ids, self.eos_token_id, self.pad_token_id, attention_mask, streamer
+        )
+
+    def _scores(self, model: NeuronModelBase, logits_KV: torch.Tensor) -> torch.Tensor:
+        """Logits of the tokens that the filters of a model's generation configuration leave."""
+        sampling = model.generation_sampling
+        if self._is_greedy or sampling is None:
+            return logits_KV
+        return sampling.of_row(self._number).probabilities(logits_KV).log()
+
+
+def _without_padding(
+    input_ids: torch.Tensor, start_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
+) -> tuple[list[torch.Tensor], list[int]]:
+    """Return the prompts without padding on the right, and the number of padding tokens on their left."""
+    ids = input_ids.long()
+    if attention_mask is None:
+        return list(ids), left_mask(ids, start_ids).argmax(1).tolist()
+    mask = torch.as_tensor(attention_mask).long()
+    # Scripts also pass the numbers of the sequences.
+    numbers = [mask.argmax(1).tolist(), list(range(len(ids)))] if mask.shape == ids.shape else []
+    is_other = start_ids is not None and torch.as_tensor(start_ids).reshape(-1).tolist() not in numbers
+    if mask.shape != ids.shape or is_other or bool((mask.sum(1) == 0).any()):
+        raise ShapeError(
+            f"attention_mask {list(mask.shape)} does not fit prompts {list(ids.shape)} and start_ids.",
+            hint="Pass 1 for each token and 0 for padding, and leave start_ids out.",
+            shape=list(mask.shape),
+            expected=list(ids.shape),
+        )
+    lengths = [ids.shape[1] - int(row.flip(0).argmax()) for row in mask]
+    return [row[:length] for row, length in zip(ids, lengths, strict=True)], mask.argmax(1).tolist()

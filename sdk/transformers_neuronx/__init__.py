@@ -24,8 +24,7 @@ _SPLIT = _ours("save_pretrained_split")
 _FAMILIES = {
     "bloom": _ours("BloomForSampling"),
     "gpt2": {
-        **_ours("GPT2ForSampling", "GPT2ForSamplingWithContextBroadcasting"),
-        "GPT2ForHuggingFaceSampling": Missing("Use HuggingFaceGenerationModelAdapter."),
+        **_ours("GPT2ForHuggingFaceSampling", "GPT2ForSampling", "GPT2ForSamplingWithContextBroadcasting"),
     },
     "gptj": _ours("GPTJForSampling"),
     "gptneox": _ours("GPTNeoXForSampling"),
@@ -70,6 +69,9 @@ NAMES: Names = {
         **_ours("DefaultTokenAcceptor", "GreedyTokenAcceptor", "SpeculativeGenerator"),
         "DraftModelForSpeculation": Missing("Pass the draft itself to SpeculativeGenerator."),
         "TreeSpeculativeGenerator": _TREE,
+    },
+    "transformers_neuronx.stopping_criteria": {
+        name: f"transformers:{name}" for name in ("MaxTimeCriteria", "StoppingCriteria", "StoppingCriteriaList")
     },
 }
 

@@ -10,14 +10,12 @@ from optimum_neuron.transformers_neuronx import (
     GenerationConfig,
     GPT2ForSampling,
     GPT2ForSamplingWithContextBroadcasting,
-    GreedyTokenAcceptor,
     HuggingFaceGenerationModelAdapter,
     LlamaForSampling,
     NeuronAutoModelForCausalLM,
     NeuronConfig,
     QuantizationConfig,
     SparseAttnConfig,
-    SpeculativeGenerator,
     save_pretrained_split,
 )
 from optimum_neuron.transformers_neuronx.sampling import Sampling
@@ -214,18 +212,11 @@ def test_adapter_generates_as_transformers(model, reference, checkpoint):
     for options in ({"do_sample": False}, {"num_beams": 2, "do_sample": False}):
         shared = {"attention_mask": mask, "max_length": 13, "pad_token_id": 0, **options}
         assert torch.equal(adapter.generate(ids, **shared), reference.generate(ids, **shared))
-
-
-def test_speculation_gives_the_tokens_of_the_target(model, reference, tmp_path):
-    small = tiny.save_tiny(tmp_path / "draft", "llama", num_hidden_layers=1, seed=1)
-    draft = NeuronAutoModelForCausalLM.from_pretrained(small, **{**OPTIONS, "batch_size": 1})
-    draft.to_neuron()
-    ids = prompts(1, 6)
-    tokens = SpeculativeGenerator(draft, model, 3, GreedyTokenAcceptor()).sample(ids, 18)
-    assert torch.equal(tokens, continued(reference, ids, 18))
-    drawn = SpeculativeGenerator(draft, model, 3).sample(ids, 12, eos_token_id=-1)
-    assert drawn.shape == (1, 12)
-    draft.compiled.close()
+    with torch.no_grad():
+        expected = reference(ids[1:]).logits[:, -1:]
+    (logits,) = adapter(ids[1:], torch.arange(7))  # the arguments of the vendor's
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert torch.equal(adapter(ids[1:], torch.arange(7), return_dict=True).logits, logits)
 
 
 def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path):
@@ -335,6 +326,9 @@ def test_wrong_uses_are_refused(checkpoint, model):
         LlamaForSampling.from_pretrained(checkpoint, **OPTIONS).sample(ids, 20)
     with raises(ConfigError, option="sequence_length"):
         model.sample(ids, 49)
+    with raises(ShapeError, num_tokens=49):
+        model.sample(prompts(2, 49), 48)
+    assert torch.equal(model.sample(ids, 5), ids)
     with raises(ConfigError, option="temperature"):
         model.sample(ids, 20, temperature=0.0)
     with raises(ConfigError, option="top_p"):
