@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from optimum_neuron.base import env, unused_variables
+from optimum_neuron.base import env, startup
 from tests import compiled_once, sampling, warm
 from tests.tiny import NUM_BYTE_TOKENS, SHAPES, save_tiny, save_tokenizer
 
@@ -110,7 +110,7 @@ def pytest_collection_finish() -> None:
 def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Caches and core claims of this run are in a separate folder; no shell variable affects a test."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in (*env.VARIABLES, *unused_variables.unused()):
+        for name in (*env.VARIABLES, *startup.unused()):
             patch.delenv(name, raising=False)
         patch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         patch.setenv("OPTIMUM_NEURON_HOME", str(home := tmp_path_factory.mktemp("home")))

@@ -76,14 +76,14 @@ INSIDE = {
         ("build", "vendor_folder"),
         ("prepared", "request"),
         ("peer_options", "quality"),
-        ("comparisons", "folder_marks", "progress", "public_facts", "validation"),
+        ("comparisons", "validation"),
     ),
     "kinds": (
         ("registry",),
         ("encoder_decoder", "multimodal"),
         ("decoder", "diffusion", "encoder"),
         ("base",),
-        ("empty", "rounding", "scenario"),
+        ("empty", "scenario"),
     ),
     "sources": (
         ("lora",),

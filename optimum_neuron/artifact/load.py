@@ -167,6 +167,6 @@ def core_count(program: Program, shards: Shards) -> Choice[int]:
             f"tensor_parallel_size: {where} its part of the divided weights ({size(part)}), all of the others "
             f"({size(max(totals) - part)}){state}"
         )
-    if graphs := divided_prompts(program):
-        reasons.append(f"sequence_parallel: {', '.join(graphs)}")
+        if graphs := divided_prompts(program):
+            reasons.append(f"sequence_parallel: {', '.join(graphs)}")
     return Choice(value=len(stages) * shards.group_size, reason="; ".join(reasons) or ONE_CORE)

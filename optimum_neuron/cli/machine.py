@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base import env, unused_variables
+from ..base import env, startup
 from ..compiler import parse_flags
 from ..errors import ConfigError
 
@@ -125,7 +125,7 @@ def examine() -> Machine:
         folders=(_folder("compile cache", env.compile_cache_url()), _folder("own caches", str(env.home()))),
         settings=settings,
         setting_complaints=setting_complaints,
-        unused_settings=unused_variables.unused(),
+        unused_settings=startup.unused(),
     )
 
 

@@ -1,6 +1,5 @@
 from . import collectives as collectives, tally as tally
 from .aliasing import base_of as base_of, shares_memory as shares_memory
-from .canonical import canonical_json as canonical_json
 from .capture import (
     Captured as Captured,
     capture as capture,

@@ -3,6 +3,9 @@
 Parameters are replaced by fakes of the same shape while the model is traced, so a 70B model needs no memory. Buffers
 that are computed at construction (rotary frequencies) keep their values: they are part of the graph. It does not depend
 on targets, passes or the models' meaning.
+
+Fake tensors do not raise the error that torch's kernels raise for mixed dtypes, such as a bfloat16 norm of a float32
+input, so a graph is read after its capture. The dtypes that a target supports are defined by the rules.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ from .aliasing import writes
 from .frames import Lines, source_lines
 from .ir import Role
 from .kernels import write_out
-from .mixed import require_equal_dtypes
 from .record import Segment, record
+from .rules import OpCall, base_name, op_name
 from .stacks import Stack, find_stacks, repeating, shortened
 
 _NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
@@ -272,3 +275,47 @@ def capture_error(module: nn.Module, name: str, error: Exception, read: str | No
     message += "Control flow and shapes of a compiled graph may not depend on tensor values."
     hint = "Compute the value with torch.where or masks, or move the decision out of forward()."
     return CaptureError(message, hint=hint, graph=name, source_line=where, torch_error=type(error).__name__)
+
+
+_NORMS = frozenset(
+    {
+        "aten._native_batch_norm_legit",
+        "aten._native_batch_norm_legit_no_training",
+        "aten.batch_norm",
+        "aten.group_norm",
+        "aten.instance_norm",
+        "aten.layer_norm",
+        "aten.native_batch_norm",
+        "aten.native_group_norm",
+        "aten.native_layer_norm",
+    }
+)
+"""Operators that take parameters of the input's dtype, or of float32 for a 16-bit input."""
+
+_PRODUCTS = frozenset({"aten.addmm", "aten.baddbmm", "aten.bmm", "aten.linear", "aten.matmul", "aten.mm"})
+"""Operators that take operands of one dtype."""
+
+_HALVES = ("bfloat16", "float16")
+
+
+def require_equal_dtypes(exported: ExportedProgram, name: str) -> None:
+    """Raise an error for calls that torch itself rejects; `name` is the entry point."""
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
+    checked = [OpCall.from_node(n) for n in nodes if base_name(op_name(n.target)) in _NORMS | _PRODUCTS]
+    calls = [call for call in checked if _is_mixed(call)]
+    if calls:
+        problems = [f"{call.name} of {_dtypes(call)} in {call.source_line or call.module_path}" for call in calls]
+        message = f"Graph '{name}' mixes dtypes that torch does not combine: {'; '.join(dict.fromkeys(problems))}."
+        hint = "Cast the input with x.to(weight.dtype), or keep the module in the dtype of its input."
+        raise CaptureError(message, hint=hint, graph=name, problems=problems)
+
+
+def _is_mixed(call: OpCall) -> bool:
+    kinds = {spec.dtype for spec in call.inputs}
+    if call.name in _NORMS and call.inputs[0].dtype in _HALVES:
+        kinds.discard("float32")
+    return len(kinds) > 1
+
+
+def _dtypes(call: OpCall) -> str:
+    return " and ".join(dict.fromkeys(spec.dtype for spec in call.inputs))

@@ -18,8 +18,8 @@ import torch
 
 from ..base.core import TensorSpec
 from .define import define
+from .ir import forget_source_at_end, lazy_module
 from .serialize import make_subprogram
-from .sources import forget_source_at_end, lazy_module
 
 if TYPE_CHECKING:
     from torch import fx

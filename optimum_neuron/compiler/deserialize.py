@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import nki
 from ..errors import ArtifactError
-from .sources import lazy_module
+from .ir import lazy_module
 
 if TYPE_CHECKING:
     from torch import fx

@@ -1,7 +1,7 @@
 """Source lines of operators while a model is captured.
 
 torch.export asks for the whole stack of Python frames at every operator and writes it down, a seventh of the time of a
-capture. Only the innermost `forward` of the user is needed (`rules/location.py`), which is a few frames above the call.
+capture. Only the innermost `forward` of the user is needed (`rules/call.py`), which is a few frames above the call.
 Operators that no call of a torch function leads to still get the whole stack.
 
     with source_lines():

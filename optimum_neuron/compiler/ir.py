@@ -8,6 +8,11 @@
 A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
 "state:key_cache.3", "tmp:7", or "rank:", the rank of the core in the group that shares the model. It does not depend on
 files, targets or execution; `serialize.py` and `deserialize.py` turn FX bodies into JSON and back.
+
+Bodies are graph modules whose Python is written when they are first run, if ever, and freed with them (`lazy_module`).
+torch writes the source of a `GraphModule` when it is made: a tenth of the time of a load. It keeps each source in two
+caches for tracebacks, too, and never removes it (torch 2.13, `torch/fx/graph_module.py: _EvalCacheLoader`), so that a
+process that loads and unloads models would grow with every load.
 """
 
 from __future__ import annotations
@@ -15,7 +20,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import linecache
 import re
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +30,7 @@ from ..base.core import TensorSpec
 
 if TYPE_CHECKING:
     import torch
-    from torch.fx import GraphModule
+    from torch.fx import Graph, GraphModule
 
 IR_VERSION = 3
 """Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs, 2 no
@@ -220,3 +227,26 @@ def _role_of_version_1(name: str) -> tuple[Any, dict[str, int]]:
 def spec_from_dict(data: dict[str, Any]) -> TensorSpec:
     """Inverse of the tensor part of `Program.structure`."""
     return TensorSpec(shape=tuple(data["shape"]), dtype=data["dtype"])
+
+
+def lazy_module(graph: Graph) -> GraphModule:
+    """Return a module of a graph without parameters and submodules."""
+    from ..upstream.torch import LazyGraphModule
+
+    module = LazyGraphModule({}, graph)
+    forget_source_at_end(module)
+    return module
+
+
+def forget_source_at_end(module: GraphModule) -> None:
+    """Remove the source of a module when the module is freed. Until then, tracebacks show it."""
+    # Every graph module has its own class, with its own function.
+    weakref.finalize(module, _forget, type(module)).atexit = False
+
+
+def _forget(kind: Any) -> None:
+    from ..upstream.torch import loader
+
+    key = kind.forward.__code__.co_filename
+    loader.eval_cache.pop(key, None)
+    linecache.cache.pop(key, None)

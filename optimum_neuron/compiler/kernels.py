@@ -19,9 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from .. import nki
 from ..errors import ArtifactError, KernelError
 from ..hardware import resolve_target
-from .ir import Program
+from .ir import Program, forget_source_at_end
 from .neff import Neff
-from .sources import forget_source_at_end
 
 FOLDER = "kernels"
 """Members of a NEFF that are kernels."""

@@ -4,11 +4,11 @@ A program has entry points with roles and sizes; a signature says how their inpu
 the engine: models behind transformers' interface, validation, profiles. It knows neither transformers nor checkpoints.
 
     signature.py        inputs, outputs, states, by role; written into the NEFF
-    buckets.py          the choice of a bucket              rows.py      padding and splitting of rows
-    forward.py          roles that keep nothing             sequences.py state of each sequence
-    decoder.py          prefill, score, extend, decode      packing.py   padded batches to packed rows
+    packing.py          padded batches to packed rows, buckets   rows.py      padding and splitting of rows
+    forward.py          roles that keep nothing                  sequences.py state of each sequence
+    decoder.py          prefill, score, extend, decode
     paged.py            the same for a cache that is a pool of blocks
-    encoder_decoder.py  encode, first and next token        images.py    features in prompts
+    encoder_decoder.py  encode, first and next token             images.py    features in prompts
 """
 
 import lazy_loader

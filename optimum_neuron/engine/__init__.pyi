@@ -1,9 +1,4 @@
 from . import decoder as decoder
-from .buckets import (
-    choose_bucket as choose_bucket,
-    chunk_length as chunk_length,
-    smallest_bucket as smallest_bucket,
-)
 from .calls import Call as Call, Calls as Calls, Leaf as Leaf, flatten as flatten, unflatten as unflatten
 from .decoder import Check as Check, Decoder as Decoder
 from .drafts import Draft as Draft, SequenceDraft as SequenceDraft
@@ -13,10 +8,16 @@ from .features import (
     PromptFeatures as PromptFeatures,
     feature_index as feature_index,
     position_offset as position_offset,
-    reads_features as reads_features,
 )
 from .forward import Forward as Forward
-from .packing import Packing as Packing, check_positions as check_positions, plan_packing as plan_packing
+from .packing import (
+    Packing as Packing,
+    check_positions as check_positions,
+    choose_bucket as choose_bucket,
+    chunk_length as chunk_length,
+    plan_packing as plan_packing,
+    smallest_bucket as smallest_bucket,
+)
 from .paged import (
     PagedDecoder as PagedDecoder,
     make_decoder as make_decoder,
@@ -39,5 +40,6 @@ from .signature import (
     Signature as Signature,
     StateSignature as StateSignature,
     is_of_layer as is_of_layer,
+    reads_features as reads_features,
 )
 from .steps import Results as Results, Steps as Steps

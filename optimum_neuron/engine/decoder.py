@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..base.core import Choice
-from .buckets import choose_bucket, chunk_length, smallest_bucket
-from .packing import Packing
+from .packing import Packing, choose_bucket, chunk_length, smallest_bucket
 from .signature import is_of_layer
 from .steps import CompiledRows, Results, Steps
 

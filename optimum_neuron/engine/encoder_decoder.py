@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..runtime import Copies
-from .buckets import choose_bucket
 from .forward import Forward
+from .packing import choose_bucket
 from .steps import CompiledRows, Steps
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ Shape legend: R sequences, T columns, A axes of positions, F features of a seque
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -78,8 +77,3 @@ def feature_index(input_ids_BT: torch.Tensor, token_id: int) -> torch.Tensor:
     """Return 0 for each text token, and 1 + i for the i-th image or audio token of its sequence."""
     is_placeholder_BT = input_ids_BT == token_id
     return is_placeholder_BT.long().cumsum(1) * is_placeholder_BT
-
-
-def reads_features(names: Iterable[str]) -> bool:
-    """Return whether the inputs of a prefill or score graph have features."""
-    return any(name.endswith("_features") for name in names)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..base.core import Choice
 from ..compiler import Role
 from ..errors import ShapeError, nearest, raise_together
-from .buckets import choose_bucket
+from .packing import choose_bucket
 from .rows import Batch, batches, pad_rows
 from .signature import BATCH_AXES, REPEATED_AXES, Input, RoleSignature
 

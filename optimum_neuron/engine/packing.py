@@ -1,4 +1,6 @@
-"""Padded batches to packed rows and back.
+"""Padded batches to packed rows and back, and the compiled size that fits an input: the only place that chooses one.
+
+choose_bucket(20, (16, 64), subject="The prompt", measure="20 tokens", hint="Shorten it.").value    # 64
 
 A compiled decoder keeps each row's tokens at the cache slots 0, 1, 2 ... without gaps, so padding on either
 side costs no slot and needs no mask. Logits of padding columns are those of the token before them.
@@ -9,8 +11,10 @@ Shape legend: R rows, C columns of the padded batch, T new columns.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ..base.core import Choice, Rejected
 from ..errors import ShapeError
 
 if TYPE_CHECKING:
@@ -82,3 +86,57 @@ def check_positions(position_ids_RT: torch.Tensor | None, packing: Packing) -> N
         message = f"position_ids has {position} for row {row}, column {column}, whose token has position {expected}."
         hint = "Leave position_ids out, or pass the running count of attention_mask minus 1."
         raise ShapeError(message, hint=hint, row=row, column=column, position=position, expected=expected)
+
+
+MOST_PADDING = 8
+"""A chunk has at most so many times the tokens that it is used for, unless it is the shortest one."""
+
+
+def smallest_bucket(size: int, buckets: Iterable[int]) -> int | None:
+    """Return the smallest bucket that holds `size`, or None if every bucket is smaller.
+
+    Example:
+        ```python
+        from optimum_neuron.engine.packing import smallest_bucket
+
+        assert (smallest_bucket(16, [64, 16]), smallest_bucket(65, [64, 16])) == (16, None)
+        ```
+    """
+    return min((bucket for bucket in buckets if size <= bucket), default=None)
+
+
+def choose_bucket(size: int, buckets: Sequence[int], *, subject: str, measure: str, hint: str) -> Choice[int]:
+    """Return the smallest bucket that holds an input, and the reason.
+
+    Args:
+        subject: the input in words, for example "The prompt".
+        measure: its size in words, for example "20 tokens".
+    """
+    bucket = smallest_bucket(size, buckets)
+    if bucket is None:
+        sizes = ", ".join(map(str, buckets))
+        message = f"{subject} has {measure}, but the largest compiled bucket holds {buckets[-1]} (buckets: {sizes})."
+        raise ShapeError(message, hint=hint, size=size, buckets=list(buckets))
+    return Choice(
+        value=bucket,
+        reason=f"smallest bucket that holds {measure}",
+        rejected=tuple(
+            Rejected(candidate=str(other), reason=f"less than {measure}") for other in buckets if other < size
+        ),
+    )
+
+
+def chunk_length(lengths: Collection[int], *, num_left: int, room: int) -> int:
+    """Return how many tokens a call adds to sequences in the cache: the most that are not nearly all padding.
+
+    It is 1, a decode step, where every compiled chunk would reach past the cache.
+
+    Args:
+        room: slots that are left in the cache.
+
+    >>> [chunk_length([8, 1024], num_left=n, room=2000) for n in (2000, 128, 127, 1)]
+    [1024, 1024, 8, 8]
+    """
+    fitting = [length for length in lengths if length <= room]
+    longest = max((length for length in fitting if length <= MOST_PADDING * num_left), default=1)
+    return longest if longest > 1 else min(fitting, default=1)

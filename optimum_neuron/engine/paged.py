@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .buckets import smallest_bucket
 from .decoder import Decoder, take_columns
-from .packing import Packing
+from .packing import Packing, smallest_bucket
 from .sequences import Group, Place, Sequences
 from .signature import ADAPTER_INDEX, STATE_ROW, is_of_layer
 from .steps import Results

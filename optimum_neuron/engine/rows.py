@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from .buckets import smallest_bucket
+from .packing import smallest_bucket
 
 if TYPE_CHECKING:
     import torch

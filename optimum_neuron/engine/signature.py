@@ -10,7 +10,7 @@ With the program's graphs it is sufficient for running: the padding of each inpu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -216,3 +216,8 @@ class Signature:
                 name: StateSignature(**{**row, "axes": tuple(row["axes"])}) for name, row in data["states"].items()
             },
         )
+
+
+def reads_features(names: Iterable[str]) -> bool:
+    """Return whether the inputs of a prefill or score graph have features."""
+    return any(name.endswith("_features") for name in names)

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .buckets import smallest_bucket
+from .packing import smallest_bucket
 from .signature import SAMPLED
 
 Results = dict[str, "torch.Tensor"]

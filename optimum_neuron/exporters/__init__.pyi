@@ -74,10 +74,15 @@ from ..sources import (
 from . import build as build, hub_cache as hub_cache, load as load
 from .build import cache_request as cache_request, judging_target as judging_target
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
-from .comparisons import COMPARISONS as COMPARISONS
 from .export import main_export as main_export
-from .folder import file_hash as file_hash, read_bare_config as read_bare_config, read_folder as read_folder
-from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
+from .folder import (
+    file_hash as file_hash,
+    is_broken_export as is_broken_export,
+    is_export as is_export,
+    public_facts as public_facts,
+    read_bare_config as read_bare_config,
+    read_folder as read_folder,
+)
 from .inspection import inspect_export as inspect_export
 from .load import load_exported as load_exported
 from .peer_options import (
@@ -89,9 +94,13 @@ from .peer_options import (
     translate as translate,
 )
 from .prepare import check_tolerance as check_tolerance, open_cache as open_cache, prepare as prepare
-from .prepared import Prepared as Prepared, WorkFolder as WorkFolder
-from .progress import Progress as Progress, follow as follow, watching as watching
-from .public_facts import public_facts as public_facts
+from .prepared import (
+    Prepared as Prepared,
+    Progress as Progress,
+    WorkFolder as WorkFolder,
+    follow as follow,
+    watching as watching,
+)
 from .report import ExportReport as ExportReport, describe as describe
 from .request import (
     neuron_config as neuron_config,
@@ -99,7 +108,7 @@ from .request import (
     without_weights as without_weights,
 )
 from .save import save_folder as save_folder
-from .validated import checkpoint_files as checkpoint_files
+from .validated import COMPARISONS as COMPARISONS, checkpoint_files as checkpoint_files
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

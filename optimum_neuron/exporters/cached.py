@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..compiler import canonical_json
 from ..compiler.cache import CompileCache, Recorded
+from ..files.plain_json import canonical_json
 from ..sources import load_source, plain_task
 from .build import cached_neff
 from .prepared import WorkFolder

@@ -3,7 +3,7 @@
 model.neuron         NEFF with the compiled program (and the weights, if inlined)
 model.safetensors    weights under the checkpoint's own names; any reader can load them
 config.json, generation_config.json, tokenizer files     as in the checkpoint; config.json has shapes and flags under
-                     "neuron" too, for tools that look there (`public_facts.py`); nothing is read from that
+                     "neuron" too, for tools that look there (`public_facts`); nothing is read from that
 neuron_config.json   shapes, flags, versions, hashes; written last, so that without it a folder is no export
 """
 
@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base import env
+from ..compiler import COMPILER_VERSION
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..files.plain_json import parse_json, read_object
 from ..kinds import KINDS, Kind, kind_of
@@ -23,7 +25,6 @@ from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..options.peer_attributes import with_origin
 from ..sources import TASKS
 from ..weights import SINGLE_FILE
-from .folder_marks import is_export
 from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
 
@@ -153,3 +154,38 @@ def file_hash(path: Path) -> str:
     """sha256 of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def public_facts(config: CompileConfig, model_type: str, random_weights: Sequence[str] = ()) -> dict[str, Any]:
+    """Return compiled shapes as `static_<axis>`, flags, dtypes, and the compiler.
+
+    Args:
+        config: complete configuration of a compile.
+        model_type: architecture, as transformers names it.
+        random_weights: weights that are random numbers, because the checkpoint has none.
+    """
+    shapes = config.static_shapes
+    flags = {name: value for name, value in config.to_dict().items() if name not in shapes and value is not None}
+    del flags["torch_dtype"]
+    flags.pop("calls", None)  # shapes of every call of a component of a pipeline: for the loader only
+    return {
+        **{f"static_{axis}": size for axis, size in shapes.items()},
+        "tensor_parallel_size": 1,
+        **flags,
+        "int_dtype": "int64",
+        "float_dtype": config.torch_dtype,
+        "model_type": model_type,
+        "compiler_type": "neuronx-cc (simulated)",
+        "compiler_version": COMPILER_VERSION,
+        **({"random_weights": list(random_weights)} if random_weights else {}),
+    }
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether a folder is a complete export."""
+    return (folder / CONFIG_FILE).is_file() and (folder / NEFF_FILE).is_file()
+
+
+def is_broken_export(folder: Path) -> bool:
+    """Return whether a folder has part of an export, as a killed process leaves it."""
+    return (folder / CONFIG_FILE).is_file() != (folder / NEFF_FILE).is_file()

@@ -27,8 +27,7 @@ from ..runtime import CoreClaim, PrivateCore
 from ..sources import ModelSource, check_files, open_tensors, with_head
 from ..weights import TensorSource
 from .build import cached_neff
-from .prepared import Prepared, WorkFolder
-from .progress import Progress
+from .prepared import Prepared, Progress, WorkFolder
 from .validated import validated
 
 WORKDIR_FILE = "graph.neff"

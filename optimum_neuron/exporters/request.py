@@ -17,9 +17,10 @@ from ..base.core import Choice, TorchDtype
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..base.upstream_rules import without_foreign
-from ..compiler import COMPILER_VERSION, Program, arithmetic_options, canonical_json, source_hash
+from ..compiler import COMPILER_VERSION, Program, arithmetic_options, source_hash
 from ..compiler.rules import neuroncore_v1
 from ..errors import ConfigError, ModelError
+from ..files.plain_json import canonical_json
 from ..hardware import (
     TARGETS,
     Target,

@@ -23,9 +23,8 @@ from ..options.configuration import CONFIG_FILE, NEFF_FILE
 from ..sources import COPIED, ModelSource, copy_files, with_quantization
 from ..version import __version__
 from ..weights import SINGLE_FILE, pack_checkpoint
-from .folder import FOLDER_VERSION, file_hash
+from .folder import FOLDER_VERSION, file_hash, public_facts
 from .prepared import Prepared
-from .public_facts import public_facts
 
 _LOCK = "writing.lock"
 """In a folder of files that are not published yet; held while its writer lives."""

@@ -26,7 +26,7 @@ from ..files.records import Record
 from ..kinds import Recorder, kind_of
 from ..options.configuration import CompileConfig
 from ..sources import load_original, quantization_of, weights_reader
-from ..weights import Shards, plain_names
+from ..weights import QuantizedSource, Shards, plain_names
 from .comparisons import COMPARISONS
 from .folder import file_hash
 from .quality import Quality, measure_quality, with_quantized_weights
@@ -155,14 +155,10 @@ def _compare(prepared: Prepared, atol: float | None, trust_remote_code: bool) ->
         reference = kind.prepare_reference(reference, prepared.config)
         with prepared.loaded.paused():
             quality = _quality(prepared, recorder, kind, reference)
-            shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
-            reference = with_quantized_weights(
-                reference,
-                prepared.weight_sources,
-                prepared.tensors.value,
-                shards,
-                weights_reader(quantization_of(prepared.source.config)),
-            )
+            if isinstance(tensors := prepared.tensors.value, QuantizedSource):
+                shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
+                reader = weights_reader(quantization_of(prepared.source.config))
+                reference = with_quantized_weights(reference, prepared.weight_sources, tensors, shards, reader)
             errors = validate(
                 kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
                 recorder,

@@ -1,7 +1,14 @@
-"""JSON of files that anyone may have written: every problem of a file raises the same error.
+"""JSON of files that anyone may have written, and plain data in one spelling.
 
-`json.loads` raises RecursionError for text that is nested deeply, and reading a file can fail in two more ways. Readers
-here have one error to handle. It does not depend on the meaning of the files.
+Every problem of a file raises the same error. `json.loads` raises RecursionError for text that is nested deeply, and
+reading a file can fail in two more ways. Readers here have one error to handle.
+
+`canonical_json` spells equal facts as equal bytes, so that they have equal hashes on every machine. Text, numbers,
+booleans, None, lists and mappings with text keys have such a spelling; anything else (paths, tensors, NaN) is an error,
+because its spelling would differ between machines. Neither depends on the meaning of the data.
+
+    >>> canonical_json({"b": (1, 2), "a": None}, what="example")
+    b'{"a":null,"b":[1,2]}'
 
     try:
         size = from_plain(Size, parse_json(path.read_bytes()))
@@ -14,13 +21,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..errors import ModelError
+from ..errors import ConfigError, ModelError
 
 T = TypeVar("T")
 
@@ -106,3 +114,34 @@ def _types(kind: Any) -> dict[str, Any]:
     """Types of the fields of a dataclass."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def canonical_json(value: object, *, what: str) -> bytes:
+    """Spell plain data as ASCII JSON with sorted keys and no blanks.
+
+    Args:
+        value: Text, numbers, booleans, None, and lists, tuples and mappings of those.
+        what: Name of the data, for error messages.
+    """
+    problems: list[str] = []
+    plain = _plain(value, "", problems)
+    if problems:
+        message = f"The {what} has values without a portable JSON form: {'; '.join(problems)}."
+        hint = "Convert them to text, finite numbers, booleans, None, lists, or dictionaries with text keys."
+        raise ConfigError(message, hint=hint, what=what, problems=problems)
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _plain(value: object, where: str, problems: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                problems.append(f"{where or 'top level'} has the key {key!r} of type {type(key).__name__}")
+        return {str(k): _plain(v, f"{where}.{k}" if where else str(k), problems) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{where}[{i}]", problems) for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        problems.append(f"{where} is {value}")
+    elif not isinstance(value, (str, int, float, type(None))):
+        problems.append(f"{where} is a {type(value).__name__}")
+    return value

@@ -1,5 +1,4 @@
 from .chips import CHIPS as CHIPS
-from .compiled import kernels_for as kernels_for, target_of_kernels as target_of_kernels
 from .core_pipeline import (
     WEIGHTS_OF_PIPELINE_CORE as WEIGHTS_OF_PIPELINE_CORE,
     pipeline_cores_of as pipeline_cores_of,
@@ -30,9 +29,11 @@ from .targets import (
     TARGETS as TARGETS,
     Target as Target,
     canonical_dtype as canonical_dtype,
+    kernels_for as kernels_for,
     require_compilable as require_compilable,
     require_dtype as require_dtype,
     taking_e4m3fn as taking_e4m3fn,
+    target_of_kernels as target_of_kernels,
 )
 from .timings import TIMINGS as TIMINGS, CoreTiming as CoreTiming
 from .topology import (

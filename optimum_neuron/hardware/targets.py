@@ -10,9 +10,11 @@ single-pass models, text encoder-decoders, and traced models. Whether a full mod
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..base.core import DTYPE_SIZE_BYTES, AutoCast
 from ..errors import ConfigError, UnsupportedDtypeError, invalid_choice
@@ -224,3 +226,21 @@ def canonical_dtype(name: str) -> str:
     if key not in KNOWN_DTYPES:
         raise invalid_choice("dtype", name, [*KNOWN_DTYPES, *ALIASES])
     return key
+
+
+_TARGET: contextvars.ContextVar[Target | None] = contextvars.ContextVar("target of kernels", default=None)
+
+
+@contextlib.contextmanager
+def kernels_for(target: Target | None) -> Iterator[None]:
+    """Run a block in which kernels are for a target, unless the environment or they themselves name one."""
+    token = _TARGET.set(target)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
+
+
+def target_of_kernels() -> Target | None:
+    """Return the target of the innermost `kernels_for`."""
+    return _TARGET.get()

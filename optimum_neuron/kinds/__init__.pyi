@@ -6,11 +6,13 @@ from .registry import (
     kind_of as kind_of,
     signature_of as signature_of,
 )
-from .rounding import cache_dtype as cache_dtype, cached_logits as cached_logits, computing_in as computing_in
 from .scenario import (
     Recorder as Recorder,
     Results as Results,
     Scenario as Scenario,
+    cache_dtype as cache_dtype,
+    cached_logits as cached_logits,
+    computing_in as computing_in,
     flatten as flatten,
     is_reachable as is_reachable,
     unflatten as unflatten,

@@ -5,11 +5,11 @@ from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns
 from .eagle import EagleDraft as EagleDraft
 from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
-from .facts import load_preprocessor as load_preprocessor
 from .foreign_checks import require_heads as require_heads, require_quantization as require_quantization
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText
 from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
 from .medusa import MedusaHeads as MedusaHeads
+from .model import load_preprocessor as load_preprocessor
 from .multimodal import NeuronModelForMultimodalLM as NeuronModelForMultimodalLM
 from .reranking import NeuronModelForTextReranking as NeuronModelForTextReranking
 from .sentences import NeuronSentenceTransformer as NeuronSentenceTransformer

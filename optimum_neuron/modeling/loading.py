@@ -6,6 +6,8 @@ model.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -13,17 +15,21 @@ from typing import Any, Self
 import transformers
 
 from ..base.transformers_types import PreTrainedConfig
+from ..base.upstream_rules import follows_upstream
 from ..compiler.lower import Mode
-from ..errors import ConfigError, ModelError, invalid_choice
+from ..errors import ConfigError, ModelError, NotExportedError, invalid_choice
 from ..exporters import (
     Prepared,
     WorkFolder,
     check_tolerance,
+    is_broken_export,
     is_export,
     load_exported,
     neuron_config,
     open_cache,
     prepare,
+    read_folder,
+    refuse_vendor_export,
     translate,
 )
 from ..hardware import resolve_instance
@@ -32,7 +38,6 @@ from ..options.configuration import DEGREES, num_cores_of
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ..runtime import claimed
 from ..sources import TASKS, ModelSource, fill_missing, find_folder, find_task, kinds_of_task, load_source, plain_task
-from .form import require_form, require_name
 from .in_memory import source_in_memory
 from .model import CompiledModel
 
@@ -256,3 +261,46 @@ def _subset(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
 
 def _mode(options: Mapping[str, Any]) -> Mode:
     return "wait" if options.get("wait_for_host_code") else "background"
+
+
+logger = logging.getLogger(__name__)
+
+
+def require_name(model_id: object, model_class: str) -> None:
+    """Check that `model_id` is a name or a path."""
+    if isinstance(model_id, (str, os.PathLike)):
+        return
+    kind, method, hint = type(model_id).__name__, None, "Pass a string or a path."
+    if any(base.__module__.startswith("torch.nn") for base in type(model_id).__mro__):
+        method, hint = "from_model", f"Call {model_class}.from_model(model)."
+    message = f"from_pretrained takes a folder, a Hub model ID, or a catalogue name, not a {kind}."
+    raise ConfigError(message, hint=hint, type=kind, method=method)
+
+
+def require_form(folder: Path, name: str, export: bool | None, how: dict[str, Any]) -> None:
+    """Check that an export is not exported again, and that a checkpoint may be exported.
+
+    A checkpoint is exported with a warning if `export` is None; Optimum Neuron's rules require True.
+    """
+    if is_export(folder):
+        options = {key: value for key, value in {"export": export, **how}.items() if value not in (None, False)}
+        if options:
+            given = ", ".join(f"{key}={value}" for key, value in options.items())
+            hint = f"Remove {' and '.join(options)}, or pass the checkpoint."
+            message = f"{name} has already been exported, so {given} has no effect."
+            raise ConfigError(message, hint=hint, options=options)
+        return
+    refuse_vendor_export(folder)
+    if is_broken_export(folder) and not export:
+        read_folder(folder)  # reports missing keys
+    if export is False or (export is None and follows_upstream()):
+        raise not_exported(name, export)
+    if export is None:
+        advice = "Pass export=True to say so, and save_pretrained() to keep the result."
+        logger.warning("%s is a plain checkpoint: it is exported now. %s", name, advice)
+
+
+def not_exported(name: str, export: bool | None) -> NotExportedError:
+    """Return the error for a checkpoint that may not be exported."""
+    message = f"{name} is a plain checkpoint, which must be exported before it can run."
+    return NotExportedError(message, hint="Pass export=True.", option="export", value=export)

@@ -15,7 +15,7 @@ import torch
 from ..base.core import Choice
 from ..errors import ConfigError, ModelError
 from .checks import check_counts
-from .facts import load_preprocessor
+from .model import load_preprocessor
 from .sentences import in_batches
 from .tasks import NeuronModelForSequenceClassification
 

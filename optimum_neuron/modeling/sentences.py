@@ -24,7 +24,7 @@ from ..exporters import Prepared
 from ..options.option import source_options
 from ..sources import find_folder
 from .checks import check_counts
-from .facts import load_preprocessor
+from .model import load_preprocessor
 from .pooling import pooled, read_recipe, transformer_subfolder
 from .sentence_modules import Step, build_steps
 from .tasks import NeuronModelForFeatureExtraction

@@ -304,7 +304,7 @@ def family_decoder(
     if num_tokens is not None:
         module.limit(num_tokens)
     module.is_paged, module.kv_cache_dtype = is_paged, kv_cache_dtype
-    kernel = choose_attention(module, attention_kernel)
+    kernel = None if attention_kernel == "plain" else choose_attention(module, attention_kernel)
     weight_map = dict(definition.WEIGHT_MAP)
     if kv_cache_dtype == "fp8-static":
         weight_map |= take_scales(module.layers, weight_map)

@@ -3,7 +3,7 @@ from .copies import Copies as Copies, CoreThreads as CoreThreads, claimed as cla
 from .core_choice import allowed_cores as allowed_cores, num_usable as num_usable, ranges as ranges
 from .core_files import Row as Row, claimed_clusters as claimed_clusters, claims_folder as claims_folder
 from .cores import CoreClaim as CoreClaim, claim_cores as claim_cores, held_cores as held_cores
-from .executor import Executor as Executor
+from .executor import Executor as Executor, rest_threads as rest_threads
 from .fit import require_fit as require_fit
 from .hbm import (
     CATEGORIES as CATEGORIES,
@@ -14,7 +14,6 @@ from .hbm import (
     size_text as size_text,
 )
 from .hooks import HOOKS as HOOKS, CallCost as CallCost, ServingCost as ServingCost
-from .host import rest_threads as rest_threads
 from .loaded import (
     LoadedProgram as LoadedProgram,
     announce as announce,

@@ -23,11 +23,10 @@ from ..compiler.passes import stage_programs
 from ..errors import CoreBusyError, DeviceMemoryError, ShapeError
 from ..hardware import InstanceSpec, Target, is_first_of_instance
 from .cores import CoreClaim, claim_cores
-from .executor import Executor
+from .executor import Executor, keep_freed_memory
 from .fit import require_fit
 from .hbm import Charge, HbmLedger
 from .hooks import HOOKS
-from .host import keep_freed_memory
 from .private_core import PrivateCore
 from .publisher import PUBLISHER
 from .segments import State

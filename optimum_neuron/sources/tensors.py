@@ -265,7 +265,7 @@ def _load(source: ModelSource, **how: Any) -> tuple[Any, list[str]]:
     """
     with torch.random.fork_rng(devices=[]):
         if not follows_upstream():
-            torch.manual_seed(SEED)
+            torch.default_generator.manual_seed(SEED)  # `torch.manual_seed` seeds the generators of devices too
         return _loaded(source, **how)
 
 

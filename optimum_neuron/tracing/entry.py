@@ -23,7 +23,7 @@ from .states import Aliases, SharedStates, find_states, output_of, replaced, wit
 from .structure import Skeleton, flatten, rebuild
 
 ROOT = "L__self__"
-"""Attribute of the traced module; `rules/location.py` knows it as the root."""
+"""Attribute of the traced module; `rules/call.py` knows it as the root."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

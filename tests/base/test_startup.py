@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from optimum_neuron.base import startup, unused_variables
+from optimum_neuron.base import startup
 from optimum_neuron.errors import ConfigError
 from tests.raising import raises
 
@@ -73,7 +73,7 @@ def test_first_hardware_use_applies_environment_once(logger, monkeypatch):
     from optimum_neuron.hardware import resolve_target
 
     startup.apply_environment.cache_clear()
-    monkeypatch.setattr(unused_variables, "_warned", set())
+    monkeypatch.setattr(startup, "_warned", set())
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "DEBUG")
     monkeypatch.setenv("NEURON_FUSE_SOFTMAX", "1")
     with pytest.warns(UserWarning, match="NEURON_FUSE_SOFTMAX"):

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from optimum_neuron.base import env, unused_variables
+from optimum_neuron.base import env, startup
 from optimum_neuron.base.variables import PREFIXES, TABLE, row_of
 
 ISSUE = (
@@ -30,20 +30,20 @@ def test_full_name_has_precedence_over_pattern():
 
 @pytest.mark.parametrize("name", ISSUE)
 def test_ignored_variable_is_warned_about_once(name, monkeypatch):
-    monkeypatch.setattr(unused_variables, "_warned", set())
+    monkeypatch.setattr(startup, "_warned", set())
     environ = {name: "1", "PATH": "/bin", "NEURON_RT_NUM_CORES": "1"}
     with pytest.warns(UserWarning, match=name) as records:
-        unused_variables.warn_unused(environ)
+        startup.warn_unused(environ)
     assert len(records) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        unused_variables.warn_unused(environ)
+        startup.warn_unused(environ)
 
 
 def test_mistyped_name_gets_nearest_one():
     name = "NEURON_RT_VISIBLE_CORE"
-    assert "NEURON_RT_VISIBLE_CORES" in unused_variables.unused({name: "0"})[name]
+    assert "NEURON_RT_VISIBLE_CORES" in startup.unused({name: "0"})[name]
 
 
 def test_variables_in_use_cause_no_warning():
-    assert unused_variables.unused(dict.fromkeys(env.VARIABLES, "1")) == {}
+    assert startup.unused(dict.fromkeys(env.VARIABLES, "1")) == {}

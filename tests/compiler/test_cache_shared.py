@@ -14,8 +14,8 @@ from huggingface_hub.errors import LocalTokenNotFoundError
 
 from optimum_neuron.base import env
 from optimum_neuron.compiler.cache import FILE, CompileCache, choose, create, entry_name, shared_url, url_of, using
-from optimum_neuron.compiler.cache.addresses import HubStorage, open_storage
 from optimum_neuron.compiler.cache.shared import DEFAULT_NAME
+from optimum_neuron.compiler.cache.storage import HubStorage, open_storage
 from optimum_neuron.errors import CacheError, ConfigError
 from tests.neffs import compile_tiny as produce, never
 

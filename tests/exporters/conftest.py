@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from optimum_neuron.compiler import canonical_json
 from optimum_neuron.exporters import build
+from optimum_neuron.files.plain_json import canonical_json
 
 _BUILT: dict[bytes, build.Built] = {}
 """Captured programs by the fields with which the compile cache finds them."""

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import resource, torch
-from optimum_neuron.runtime.host import keep_freed_memory
+from optimum_neuron.runtime.executor import keep_freed_memory
 if {keep}:
     assert keep_freed_memory()
 def faults():
@@ -25,7 +25,7 @@ print(faults() - before)
 """
 LARGE = """
 import pathlib, torch
-from optimum_neuron.runtime.host import keep_freed_memory
+from optimum_neuron.runtime.executor import keep_freed_memory
 assert keep_freed_memory()
 blocks = [torch.empty(2 * 1024**3, dtype=torch.uint8) for _ in range(2)]
 heap = next(line for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if line.endswith("[heap]"))

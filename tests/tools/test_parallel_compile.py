@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from optimum_neuron.base import env, unused_variables
+from optimum_neuron.base import env, startup
 from optimum_neuron.compiler.cache import CompileCache
 from optimum_neuron.tools import parallel_compile
 from tests.tools.conftest import ROOT
@@ -68,8 +68,8 @@ def test_scripts_see_the_shortening_variable(capfd):
 
 
 def test_own_variables_cause_no_warning_and_user_variables_do(tmp_path):
-    assert set(unused_variables.unused(env.recording_compiles(tmp_path, {}))) == set()
-    assert set(unused_variables.unused(dict.fromkeys(env.FOR_SCRIPTS, "1"))) == {"NEURON_PARALLEL_COMPILE"}
+    assert set(startup.unused(env.recording_compiles(tmp_path, {}))) == set()
+    assert set(startup.unused(dict.fromkeys(env.FOR_SCRIPTS, "1"))) == {"NEURON_PARALLEL_COMPILE"}
 
 
 @pytest.mark.parametrize("words", [[], ["no_such_command_anywhere"], ["--"]])

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import CacheError, NeuronError
 from ...files.atomic import disk_full, is_disk_full, write_bytes
-from ..canonical import canonical_json
+from ...files.plain_json import canonical_json
 from ..neff import open_neff
 from .entries import DONE_NAME, FIELDS_NAME, NEFF_NAME, Entry, Marker, find_entry, neff_problem
 from .keys import entry_key

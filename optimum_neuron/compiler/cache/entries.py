@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from ...base.wording import duration
 from ...errors import ArtifactError, ConfigError
-from ...files.plain_json import parse_json
-from ..canonical import canonical_json
+from ...files.plain_json import canonical_json, parse_json
 from ..neff import open_neff
 from .keys import ENTRY_NAME, entry_key, entry_name
 from .storage import Storage

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ConfigError
-from ..canonical import canonical_json
+from ...files.plain_json import canonical_json
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
 _NUM_KEY_CHARACTERS = 20

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..canonical import canonical_json
+from ...files.plain_json import canonical_json
 from .keys import ENTRY_NAME, request_path
 from .storage import Storage
 

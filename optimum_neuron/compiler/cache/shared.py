@@ -22,8 +22,7 @@ from ...base import env
 from ...base.core import Choice
 from ...errors import CacheError
 from ...files.atomic import write_bytes
-from .addresses import HUB, open_storage, url_of
-from .storage import LocalStorage
+from .storage import HUB, LocalStorage, open_storage, url_of
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

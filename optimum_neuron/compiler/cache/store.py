@@ -269,8 +269,10 @@ class CompileCache:
 
     def _nearest(self, name: str, fields: Mapping[str, Any]) -> tuple[str, tuple[Rejected, ...]]:
         others = self._tiers.others(name)
+        if not others:
+            return "the cache is empty", ()
         near = nearest_entries(fields, others, limit=_NUM_NEAREST)
         if not near:
-            return (f"no similar entry among {len(others)}" if others else "the cache is empty"), ()
+            return f"no similar entry among {len(others)}", ()
         rejected = tuple(Rejected(candidate=other.name, reason=describe(differing)) for other, differing in near)
         return f"nearest: {rejected[0].reason}", rejected

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from . import requests
-from .addresses import open_remote, url_of
 from .build import entry_files
 from .entries import DONE_NAME, NEFF_NAME, Entry, list_entries, names_in, neff_problem
 from .shared import shared_url
-from .storage import LocalStorage, RemoteStorage
+from .storage import LocalStorage, RemoteStorage, open_remote, url_of
 
 if TYPE_CHECKING:
     from .tiers import Tiers

@@ -21,11 +21,10 @@ from typing import Any, TypeVar
 from ...base import env
 from ...errors import CacheError
 from . import requests
-from .addresses import open_remote, open_storage
 from .build import Found, build, fetch_local, fetch_remote, share, usable
 from .entries import Entry, list_entries, names_in
 from .locks import NotWritableError
-from .storage import LocalStorage, RemoteStorage, Storage
+from .storage import LocalStorage, RemoteStorage, Storage, open_remote, open_storage
 
 logger = logging.getLogger(__name__)
 

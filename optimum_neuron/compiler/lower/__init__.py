@@ -2,7 +2,7 @@
 
 `choose.py` decides the level of each subprogram and says why. `aten.py` runs it operator by operator; `functional.py`,
 `generate.py` and `unit.py` turn it into C++ and compile it, in this process or in the background (`background.py`,
-`worker.py`); `store.py` keeps the result by content, CPU and torch version; `library.py` loads it. Host code never
+`worker.py`); the result is kept by content, CPU and torch version; `library.py` loads it. Host code never
 travels with an artifact.
 """
 

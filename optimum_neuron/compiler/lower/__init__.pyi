@@ -3,7 +3,6 @@ from . import (
     background as background,
     choose as choose,
     onednn as onednn,
-    store as store,
 )
 from .aten import HostFunction as HostFunction, aten_function as aten_function
 from .background import Compiling as Compiling, compile_later as compile_later

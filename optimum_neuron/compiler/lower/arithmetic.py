@@ -21,7 +21,7 @@ import torch
 
 from ..quantized import DYNAMIC_LINEAR, PICK_EXPERTS, QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, QUANTIZED_LINEAR
 from . import attention, block_attention, few_rows, onednn, quantized, quantized_experts
-from .choose import max_streamed_rows
+from .choose import has_onednn, max_streamed_rows
 
 if TYPE_CHECKING:
     from .choose import CpuFeatures
@@ -56,7 +56,7 @@ class HostArithmetic:
     def can_group(self, dtype: torch.dtype) -> bool:
         """Return whether each expert can run on its rows only, which oneDNN multiplies."""
         has_product = dtype == torch.float32 or (dtype == torch.bfloat16 and self.features.has_bf16_dot)
-        return has_product and onednn.is_available()
+        return has_product and has_onednn()
 
     def linear(self, x: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor | None = None) -> torch.Tensor:
         """`x @ weight.T + bias` in the dtype of `x`."""

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from ...upstream.torch import linear, silu
-from ..sources import forget_source_at_end
+from ..ir import forget_source_at_end
 from .choose import LIBRARY_ROWS, MAX_STREAMED_ROWS, probe_cpu
 
 _ATEN = torch.ops.aten

@@ -184,3 +184,10 @@ def _library_bound(subprogram: Subprogram) -> str | None:
     if rows >= LIBRARY_ROWS and len(products) == 1 and is_matmul:
         return f"one matrix product of {rows} rows, which the vendor library does best"
     return None
+
+
+def has_onednn() -> bool:
+    """Return whether torch was built with oneDNN and it is switched on."""
+    import torch
+
+    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)

@@ -78,7 +78,7 @@ def _opened(path: str) -> ctypes.CDLL:
 
 
 def load_function(stored: SharedObject, num_results: int, *, any_num_threads: bool = True) -> CompiledFunction:
-    """Load a compiled function, which `store.locate` found; see `CompiledFunction`."""
+    """Load a compiled function, which `locate` of `lower.py` found; see `CompiledFunction`."""
     try:
         library = _opened(str(stored.library))
         return CompiledFunction(library, stored.function, num_results, any_num_threads=any_num_threads)

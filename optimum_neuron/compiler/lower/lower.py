@@ -6,32 +6,42 @@ operator.
     host = lower(program, optlevel="2", mode="background")
     host.functions["sub_..."]([x, weight])
     host.current()      # the compiled code, once it is there
+
+The local host-code store has compiled functions by content, CPU, torch version and generator (`record_path`, `locate`).
+Nothing in it comes from an artifact: it is written only by `unit.compile_unit` on this machine. Losing it costs compile
+time and nothing else.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
+import torch
+
+from ...base import env
 from ...base.core import Choice, OptLevel, Rejected
 from ...base.wording import counted, time_span
 from ...errors import LoweringError
-from ...files.shared_objects import writable
+from ...files.records import hash_of_sources
+from ...files.shared_objects import SharedObject, find, require_ours, writable
 from ..deserialize import body_from_dict
 from ..ir import Graph, Program
 from ..serialize import body_to_dict
 from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
-from .choose import HostLevel, choose_level, probe_compiler, probe_cpu
+from .choose import CpuFeatures, HostLevel, choose_level, probe_compiler, probe_cpu
 from .kernels import KERNELS
 from .library import load_function
 from .panels import readers
-from .prepare import NOTHING, Preparations, plan_preparations
-from .store import locate, record_path
+from .prepare import NOTHING, Preparation, Preparations, plan_preparations
 from .unit import Job, compile_jobs
 
 Mode = Literal["wait", "background", "stored"]
@@ -244,3 +254,37 @@ class _Code:
         return HostCode(
             functions=functions, choices=self.choices, preparations=self.preparations, num_compiled=num_compiled
         )
+
+
+@functools.cache
+def generator_hash() -> str:
+    """Return a hash that changes whenever the code that writes host code changes."""
+    return hash_of_sources(Path(__file__).parent, ["."], suffixes=(".py", ".h", ".cpp"))[:8]
+
+
+def record_path(
+    subprogram: str,
+    level: HostLevel,
+    features: CpuFeatures,
+    root: Path | None = None,
+    preparations: tuple[Preparation, ...] = (),
+) -> Path:
+    """Return where the record of a subprogram's host code is, or would be, kept.
+
+    Args:
+        subprogram: name of the subprogram, which is the hash of its content.
+        root: folder of the store; the package's own cache folder by default.
+        preparations: Preparations that it expects of its weights.
+    """
+    folder = (root or env.home() / "host") / f"torch{torch.__version__.replace('+', '-')}-{features}"
+    expected = json.dumps([one.to_list() for one in preparations])
+    suffix = f"-{hashlib.sha256(expected.encode()).hexdigest()[:8]}" if preparations else ""
+    return folder / f"{subprogram}-{level}-t{torch.get_num_threads()}-{generator_hash()}{suffix}.json"
+
+
+def locate(record: Path) -> SharedObject | None:
+    """Return the compiled function of a record, or None where it has to be compiled."""
+    stored = find(record)
+    if stored is not None:
+        require_ours(stored.library)
+    return stored

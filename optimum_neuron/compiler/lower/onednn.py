@@ -18,11 +18,6 @@ import torch
 from ..define import define
 
 
-def is_available() -> bool:
-    """Return whether torch was built with oneDNN and it is switched on."""
-    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)
-
-
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     from ...upstream.torch import linear_pointwise
 

@@ -7,24 +7,29 @@ tensor takes the place of another and nothing else changes. It does not depend o
     plan = plan_preparations(program, {"sub_..."})
     weights = plan.apply(weights)          # for the executor
     plan.of_subprogram["sub_..."]          # for the code that is generated
+
+Convolutions compute in channels-last order, so images stay in it between compiled subgraphs (`channels_last`). A
+subgraph is compiled for one layout of each argument: contiguous, unless it is listed. Only values between compiled
+subgraphs with convolutions are; inputs and outputs of a graph are contiguous.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import fx
 
+from ...base.core import TensorSpec
 from ...weights import BoundTensors
 from ..ir import Call, Program
-from . import few_rows, onednn, panels, winograd
-from .choose import CpuFeatures, max_streamed_rows, probe_cpu
+from . import few_rows, panels, winograd
+from .choose import CpuFeatures, has_onednn, max_streamed_rows, probe_cpu
 from .convolutions import fused_convolution
-from .layouts import channels_last
 from .panels import readers
 
 _ATEN = torch.ops.aten
@@ -100,7 +105,7 @@ NOTHING = Preparations(of_subprogram={}, of_weights=())
 
 def plan_preparations(program: Program, compiled: Collection[str]) -> Preparations:
     """Decide the preparations of `compiled` subprograms; of the others, those that the operators of a body can take."""
-    if not compiled or not onednn.is_available():
+    if not compiled or not has_onednn():
         return NOTHING
     features = probe_cpu()
     candidates = {
@@ -187,7 +192,9 @@ def find(body: fx.GraphModule, features: CpuFeatures) -> list[Preparation[int]]:
 
 
 def _panels(body: fx.GraphModule, features: CpuFeatures) -> Iterator[Preparation[int]]:
-    for place, found in readers.find_readers(body, features).items():
+    if not panels.is_supported(features):
+        return
+    for place, found in readers.find_readers(body).items():
         kind, options, size = found.kind, (found.is_transposed,), (found.max_rows,)
         yield Preparation(kind=kind, sources=(place,), targets=(place,), options=options, size=size)
 
@@ -269,3 +276,43 @@ _COMPUTE = {
     "convolution": _prepare_convolution,
     "winograd": _prepare_convolution,
 }
+
+
+Layouts = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
+"""Subprogram name to the positions of its arguments and of its results that are in channels-last order."""
+
+
+def channels_last(program: Program, convolving: Collection[str]) -> Layouts:
+    """Find images that can stay in channels-last order between the compiled subprograms with convolutions."""
+    places: dict[tuple[str, str], set[tuple[str, str, int]]] = defaultdict(set)  # value to where bodies have it
+    for graph in program.graphs.values():
+        for call in graph.calls:
+            for kind, values in (("in", call.inputs), ("out", call.outputs)):
+                for index, value in enumerate(values):
+                    places[graph.name, value].add((call.subprogram, kind, index))
+    images = {
+        (graph.name, value)
+        for graph in program.graphs.values()
+        for call in graph.calls
+        for value in call.outputs
+        if value not in graph.outputs.values() and _is_image(program.value_spec(graph, value))
+    }
+    positions: set[tuple[str, str, int]] = set()
+    while images:
+        contiguous = {place for value, ones in places.items() if value not in images for place in ones}
+        wrong = {value for value in images if any(p[0] not in convolving or p in contiguous for p in places[value])}
+        if not wrong:
+            positions = {place for value in images for place in places[value]}
+            break
+        images -= wrong
+    return {
+        name: tuple(
+            tuple(sorted(index for sub, kind, index in positions if (sub, kind) == (name, direction)))
+            for direction in ("in", "out")
+        )  # type: ignore[misc]
+        for name in {place[0] for place in positions}
+    }
+
+
+def _is_image(spec: TensorSpec) -> bool:
+    return len(spec.shape) == 4 and spec.dtype in ("float32", "bfloat16")

@@ -23,7 +23,7 @@ def main() -> None:
     import torch
 
     from ...errors import LoweringError
-    from .store import locate
+    from .lower import locate
     from .unit import Job, compile_jobs
 
     torch.set_num_threads(int(sys.argv[1]))

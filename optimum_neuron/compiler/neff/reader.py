@@ -15,8 +15,16 @@ from types import TracebackType
 from typing import Any
 
 from ...errors import ArtifactError, ConfigError, FormatVersionError, TargetMismatchError, nearest
-from .document import DOCUMENT_NAME, FORMAT_VERSION, HEADER_SIZE_BYTES, PKG_VERSION, NeffDocument, NeffHeader
-from .members import Span, index
+from .document import (
+    DOCUMENT_NAME,
+    FORMAT_VERSION,
+    HEADER_SIZE_BYTES,
+    PKG_VERSION,
+    NeffDocument,
+    NeffHeader,
+    Span,
+    index,
+)
 
 _VENDOR_PKG_VERSION = 2
 _FACTS = ("format_version", "target", "core_version", "compiler_version", "num_cores", "lnc_size")

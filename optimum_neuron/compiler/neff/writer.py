@@ -12,8 +12,16 @@ from typing import Any
 
 from ...errors import ArtifactError
 from ...files.atomic import replacing
-from .document import DOCUMENT_NAME, HEADER_SIZE_BYTES, NeffDocument, NeffHeader
-from .members import END_BYTES, member_header, name_problems, padding_bytes
+from .document import (
+    DOCUMENT_NAME,
+    END_BYTES,
+    HEADER_SIZE_BYTES,
+    NeffDocument,
+    NeffHeader,
+    member_header,
+    name_problems,
+    padding_bytes,
+)
 
 _CHUNK_BYTES = 1 << 20
 

@@ -3,12 +3,10 @@ from .autocast import (
     auto_cast as auto_cast,
     product_operands as product_operands,
 )
-from .bodies import merge as merge, rewrite_bodies as rewrite_bodies
-from .exchanges import cut_at_exchanges as cut_at_exchanges
-from .layer_results import return_layers as return_layers
-from .outline import outline as outline
-from .specification import verify as verify
+from .bodies import merge as merge, rewrite_bodies as rewrite_bodies, verify as verify
+from .outline import outline as outline, return_layers as return_layers
 from .stages import (
+    cut_at_exchanges as cut_at_exchanges,
     divide_into_stages as divide_into_stages,
     stage_programs as stage_programs,
     without_sends as without_sends,

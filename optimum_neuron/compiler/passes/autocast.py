@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.core import AutoCast, AutoCastType
 from ..aliasing import base_of, shares_memory, writes
+from ..ir import lazy_module
 from ..rules import base_name
-from ..sources import lazy_module
 
 if TYPE_CHECKING:
     from torch import fx

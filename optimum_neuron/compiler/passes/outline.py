@@ -2,12 +2,14 @@
 
 The cut follows the modules: consecutive nodes of one layer of a stack form a segment, so do the nodes
 between stacks. Equal segments get the same name because a subprogram is named by its content. Nothing is
-decomposed before this point: subgraphs stay small, and only distinct ones are lowered.
+decomposed before this point: subgraphs stay small, and only distinct ones are lowered. `return_layers` gives a
+graph the results of some layers too, which are values of it already.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -183,3 +185,13 @@ def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None
         message = f"A layer returns a strided view of memory that a later layer writes in place: {places}."
         hint = "Write in place where the tensor is made, or return `.clone()`."
         raise CaptureError(message, hint=hint, source_lines=[source_line(node) for node in lost])
+
+
+def return_layers(program: Program, graph_name: str, layers: Mapping[str, str]) -> Program:
+    """Add the results of layers to those of a graph; `layers` has their module paths by the name of the result."""
+    graph, outputs = program.graphs[graph_name], {}
+    for name, path in layers.items():
+        (call,) = (call for call in graph.calls if call.module_path == path)
+        (outputs[name],) = call.outputs
+    longer = dataclasses.replace(graph, outputs={**graph.outputs, **outputs})
+    return dataclasses.replace(program, graphs={**program.graphs, graph_name: longer})

@@ -1,6 +1,6 @@
 """Cut a body into several calls, and join several calls into one.
 
-The values of the graph stay the same. Callers decide where to cut and which calls to join: `exchanges.py` cuts where
+The values of the graph stay the same. Callers decide where to cut and which calls to join: `stages.py` cuts where
 cores exchange tensors, and `unroll.py` where cores begin to differ.
 """
 
@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from torch import fx
 
 from ..aliasing import writes
-from ..ir import Call, Subprogram
+from ..ir import Call, Subprogram, lazy_module
 from ..serialize import make_subprogram
-from ..sources import lazy_module
 from .bodies import extract
 
 

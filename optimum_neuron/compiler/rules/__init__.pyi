@@ -3,16 +3,18 @@ from .base import find_rule as find_rule, known_ops as known_ops
 from .call import (
     OpCall as OpCall,
     base_name as base_name,
+    is_users as is_users,
+    module_path as module_path,
     op_name as op_name,
     operator_of as operator_of,
+    source_line as source_line,
     symbols as symbols,
     values_of as values_of,
 )
 from .codes import to_markdown as to_markdown
 from .decompose import decompose as decompose
 from .indexing import combines as combines
-from .judge import RULE as RULE, UNKNOWN as UNKNOWN
-from .location import is_users as is_users, module_path as module_path, source_line as source_line
+from .judge import MAKES as MAKES, RULE as RULE, UNKNOWN as UNKNOWN, USES as USES
 from .report import (
     PLACED as PLACED,
     OpCount as OpCount,
@@ -24,4 +26,3 @@ from .report import (
     host_ops as host_ops,
     judge_nodes as judge_nodes,
 )
-from .shapes import MAKES as MAKES, USES as USES

@@ -1,13 +1,24 @@
-"""The order of judgement: static shapes, dense layouts, its own rule, dtypes, constants, torch's decomposition."""
+"""The order of judgement: static shapes, dense layouts, its own rule, dtypes, constants, torch's decomposition.
+
+No tensor may have a size that is known only while the graph runs. The call that makes such a size is refused with a
+specific remedy; calls that use the result are refused too, because a core runs them no better if the call runs on the
+host.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from ...base.core import Ruling, Verdict
-from . import constants, neuroncore_v1, shapes
+from ...base.core import Ruling, TensorSpec, Verdict
+from . import constants, neuroncore_v1
 from .base import OpCall, Target, find_rule, refuse
+from .codes import CODES
 from .decompose import decompose
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
 
 RULE = "decomposition-of-torch"
 """Name of the rule for operators that no module covers."""
@@ -36,7 +47,7 @@ def _judge(call: OpCall, target: Target) -> Ruling:
     rule = find_rule(call.op)
     if rule is not None and not rule.touches_data:
         return rule.judge(call, target)
-    unrunnable = shapes.judge(call) or _judge_layout(call)
+    unrunnable = judge_shapes(call) or _judge_layout(call)
     if unrunnable is not None:
         return unrunnable
     ruling = rule.judge(call, target) if rule else None
@@ -106,3 +117,58 @@ def _accept(call: OpCall, verdict: Verdict, reason: str) -> Ruling:
         module_path=call.module_path,
         source_line=call.source_line,
     )
+
+
+MAKES = "data-dependent-size"
+"""Name of the rule that refuses the maker of an unknown size."""
+
+USES = "unknown-size"
+"""Name of the rule that refuses the users of an unknown size."""
+
+_CODE = "NCC_EMOD025"
+_READS = dict.fromkeys(
+    ("aten._local_scalar_dense", "aten.item"), "keep the value in a tensor, and select with torch.where"
+)
+_REMEDIES = {
+    **_READS,
+    "aten.bincount": "sum a one_hot of fixed width",
+    "aten.index": "multiply by the mask or use torch.where instead of selecting with a boolean mask",
+    "aten.masked_select": "multiply by the mask or use torch.where: the size stays that of the input",
+    "aten.nonzero": "keep the boolean mask and use torch.where, or take torch.topk of the mask with a fixed k",
+    "aten.repeat_interleave": "repeat a fixed number of times, or gather with positions of a fixed size",
+}
+
+
+def judge_shapes(call: OpCall) -> Ruling | None:
+    """Refuse a call that makes or uses a size unknown at compile time; None lets it pass."""
+    remedy = _REMEDIES.get(call.name)
+    made = sorted(call.output_symbols - call.input_symbols)
+    if made and call.name in _READS:
+        reason = "it hands the value of a tensor to Python, where shapes could depend on it"
+        return refuse(call, _CODE, reason, remedy=remedy, rule=MAKES)
+    if made:
+        unknown = ", ".join(_text(spec) for spec in call.outputs if -1 in spec.shape)
+        reason = f"the size of its result depends on values ({unknown}, ? is unknown)"
+        return refuse(call, _CODE, reason, remedy=remedy, rule=MAKES)
+    if any(-1 in spec.shape for spec in call.tensors):
+        reason = f"it works on a size that is not known ({', '.join(sorted(call.input_symbols | call.output_symbols))})"
+        return refuse(call, _CODE, reason, remedy="make the size static where it comes from", rule=USES)
+    return None
+
+
+def judge_input(node: Node) -> Ruling:
+    """Refuse a graph input whose size is left open."""
+    shape = ", ".join(str(size) for size in node.meta["val"].shape)
+    return Ruling(
+        verdict=Verdict.UNSUPPORTED,
+        op=f"graph input '{node.name}'",
+        rule=MAKES,
+        code=_CODE,
+        reason=f"its shape is open: [{shape}]",
+        source=f"Neuron docs, neuronx-cc error code {_CODE}",
+        remedy=CODES[_CODE].remedy,
+    )
+
+
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.dtype}[{', '.join('?' if size < 0 else str(size) for size in spec.shape)}]"

@@ -29,12 +29,10 @@ from ...base.core import Ruling, Verdict
 from ...base.wording import counted
 from ...errors import ConfigError, UnsupportedOperatorError, nearest
 from ...hardware import Target
-from .call import OpCall, base_name, not_exported, symbols
+from .call import OpCall, base_name, merge_paths, not_exported, symbols
 from .codes import CODES, DOWNCASTS, ON_HOST
 from .constants import mark_constants
-from .judge import judge_call
-from .location import merge_paths
-from .shapes import USES, judge_input
+from .judge import USES, judge_call, judge_input
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

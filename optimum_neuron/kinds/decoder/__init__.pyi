@@ -1,4 +1,3 @@
-from .entry import Entry as Entry
 from .plan import (
     DecoderKind as DecoderKind,
     GeneratingKind as GeneratingKind,
@@ -15,6 +14,7 @@ from .plan import (
 from .scenarios import Batch as Batch, DecoderScenarios as DecoderScenarios
 from .signature import (
     KEYS_AND_VALUES as KEYS_AND_VALUES,
+    Entry as Entry,
     decoder_signature as decoder_signature,
     require_topk as require_topk,
     sampled_outputs as sampled_outputs,

@@ -25,8 +25,7 @@ from ...models import Family, RowAdapters
 from ...options.configuration import NeuronConfig
 from ...options.decoder_options import extend_lengths
 from ..base import MODEL, SHARING
-from .entry import graph_layers, known_kinds, prompt_captures
-from .signature import sampled_outputs, with_tokens
+from .signature import graph_layers, known_kinds, prompt_captures, sampled_outputs, with_tokens
 
 
 class PagedEntry(nn.Module):

@@ -36,10 +36,18 @@ from ...sources import TASKS, ModelSource, architectures_of
 from ...weights import parse_schemes
 from ..base import DECODER_CHOICES, MODEL, Kind, Plan, other_graphs, shard_facts
 from ..scenario import Recorder, Scenario
-from .entry import Entry, capture_entry, graph_layers, prompt_captures
 from .paged import paged_captures, paged_graph_names, paged_problems, require_batching, sharing_facts
 from .scenarios import DecoderScenarios
-from .signature import KEYS_AND_VALUES, decoder_signature, require_topk, sampled_outputs
+from .signature import (
+    KEYS_AND_VALUES,
+    Entry,
+    capture_entry,
+    decoder_signature,
+    graph_layers,
+    prompt_captures,
+    require_topk,
+    sampled_outputs,
+)
 
 
 def state_specs(family: Family, config: NeuronConfig) -> dict[str, TensorSpec]:

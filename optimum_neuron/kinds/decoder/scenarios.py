@@ -27,8 +27,7 @@ from ...engine import (
     plan_packing,
     reads_features,
 )
-from ..rounding import cache_dtype, cache_scales, cached_logits
-from ..scenario import SEED, Recorder, Results, Scenario, is_reachable
+from ..scenario import SEED, Recorder, Results, Scenario, cache_dtype, cache_scales, cached_logits, is_reachable
 
 if TYPE_CHECKING:
     from ...engine import Signature

@@ -37,8 +37,7 @@ from ...runtime import Copies
 from ...sources import is_exported_pipeline, is_pipeline, load_source, plain_task, task_of
 from ...sources.pipelines import customize, pipeline_class, split_additions
 from ...upstream.torch import parse_to
-from ..form import not_exported, require_name
-from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS
+from ..loading import EXPORT_OPTIONS, LOAD_OPTIONS, not_exported, require_name
 from ..weights import Weights, rebound
 from .adapters import AdapterMethods
 from .classes import CLASSES

@@ -39,8 +39,8 @@ from .layers import (
     TransposedLinear as TransposedLinear,
     make_linear as make_linear,
     make_norm as make_norm,
+    rotary_angles as rotary_angles,
 )
-from .masks import visible_slots as visible_slots
 from .prompt import Prompt as Prompt, axis_positions as axis_positions
 from .quantized import QuantizedEmbedding as QuantizedEmbedding, QuantizedLinear as QuantizedLinear
 from .reading import (
@@ -61,7 +61,6 @@ from .reading import (
     uncovered as uncovered,
 )
 from .rings import Ring as Ring
-from .rotary import rotary_angles as rotary_angles
 from .sinks import SinkAttention as SinkAttention
 from .state_rows import keep_state as keep_state, state_of_rows as state_of_rows
 from .states import (
@@ -74,4 +73,5 @@ from .states import (
     recurrent_state as recurrent_state,
     ring_choice as ring_choice,
     seen_within as seen_within,
+    visible_slots as visible_slots,
 )

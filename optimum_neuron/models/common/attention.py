@@ -19,8 +19,7 @@ from torch.nn import functional as F
 from .blocks import Blocks
 from .cache_dtypes import SCALE_NAMES, chip_scales, to_read, to_store
 from .config import DecoderConfig, LayerKind
-from .layers import capped, make_linear, make_norm
-from .rotary import Angles, rotate
+from .layers import Angles, capped, make_linear, make_norm, rotate
 from .states import LayerState, key_value_state
 
 if TYPE_CHECKING:

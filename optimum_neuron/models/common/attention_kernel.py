@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from .decoder import Decoder
 
 
-def choose_attention(decoder: Decoder, kernel: AttentionKernel) -> Choice[str] | None:
-    """Give layers the attention kernel where they support it, and return which ones; None for plain attention."""
-    if kernel == "plain":
-        return None
+def choose_attention(decoder: Decoder, kernel: AttentionKernel) -> Choice[str]:
+    """Give layers the attention kernel where they support it, and return which ones."""
     obstacles = {number: _obstacle(decoder, number) for number in range(len(decoder.layers))}
     able = [number for number, obstacle in obstacles.items() if obstacle is None]
     reasons = dict.fromkeys(obstacle for obstacle in obstacles.values() if obstacle is not None)

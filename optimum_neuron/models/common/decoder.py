@@ -23,13 +23,11 @@ from .attention import Attention, AttentionView
 from .blocks import place_tokens
 from .cache_dtypes import stored_as
 from .config import DecoderConfig, LayerKind
-from .layers import TokenModule, capped, layer_kinds, make_feed_forward, make_norm
-from .masks import visible_slots
+from .layers import TokenModule, capped, layer_kinds, make_feed_forward, make_norm, rotary_angles
 from .prompt import Prompt, axis_positions
 from .quantized import embedded, is_quantized, operand_dtype, quantized_product
 from .rings import Ring
-from .rotary import rotary_angles
-from .states import POSITION_OFFSET, LayerState, seen_within
+from .states import POSITION_OFFSET, LayerState, seen_within, visible_slots
 
 MakeModule = Callable[[DecoderConfig, int], nn.Module]
 """Makes the attention of a layer, or what stands in its place, or the feed-forward, given the layer's number."""

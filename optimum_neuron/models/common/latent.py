@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from .attention import AttentionView
 from .config import Norm
-from .layers import RMSNorm
-from .rotary import rotate
+from .layers import RMSNorm, rotate
 from .states import LayerState, key_value_state
 
 

@@ -1,4 +1,5 @@
-"""Parts of a layer besides attention: projections, norms in float32, feed-forward blocks; and which layers are equal.
+"""Parts of a layer besides attention: projections, norms in float32, feed-forward blocks, rotary positions; and which
+layers are equal.
 
 Tokens of a call are all of them, unless sequence parallelism replaces the methods of `TokenModule`.
 
@@ -8,11 +9,13 @@ operators of the layers.
 
     layer_kinds(decoder.layers, decoder.config.layers)        # (0, 0, 0, 0): four equal layers
 
-Shape legend: B batch, T tokens, I inputs, O outputs, D hidden or the width that is normalized, F feed-forward width.
+Shape legend: B batch, T tokens, I inputs, O outputs, D hidden or the width that is normalized, F feed-forward
+width, N heads, H head width, R rotated width.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .config import DecoderConfig, Norm
+from .config import DecoderConfig, Norm, Rotary
 
 
 class TransposedLinear(nn.Module):
@@ -175,3 +178,45 @@ def _is_opaque(module: nn.Module) -> bool:
 
 def _has_tensor(values: dict[str, Any]) -> bool:
     return any(isinstance(value, torch.Tensor) for value in values.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Angles:
+    """Cosine and sine of each token's rotation."""
+
+    cos: torch.Tensor
+    """[B, 1, T, R]."""
+    sin: torch.Tensor
+    """[B, 1, T, R], negated for the first channel of each pair."""
+    is_interleaved: bool
+    """See `Rotary`."""
+
+
+def rotary_angles(positions: torch.Tensor, inv_freq: torch.Tensor, rotary: Rotary) -> Angles:
+    """Return what rotates heads at these positions: [B, T], or one for each frequency [B, T, R / 2]."""
+    positions = positions[..., None] if positions.ndim == 2 else positions
+    angles = positions[:, None].float() * inv_freq
+    half_cos, half_sin = angles.cos() * rotary.scale, angles.sin() * rotary.scale
+    if rotary.is_interleaved:
+        cos = torch.stack((half_cos, half_cos), -1).flatten(-2)
+        sin = torch.stack((-half_sin, half_sin), -1).flatten(-2)
+    else:
+        cos, sin = torch.cat((half_cos, half_cos), -1), torch.cat((-half_sin, half_sin), -1)
+    return Angles(cos=cos, sin=sin, is_interleaved=rotary.is_interleaved)
+
+
+def rotate(x_BNTH: torch.Tensor, angles: Angles) -> torch.Tensor:
+    """Rotate pairs of channels by their position's angle (Su et al. 2021, sec. 3.4.2), in float32.
+
+    Channels beyond the rotated width stay. The two of a pair are swapped by a flip, which fuses into one pass; joining
+    them from two pieces would take four.
+    """
+    width = angles.cos.shape[-1]
+    if width < x_BNTH.shape[-1]:
+        return torch.cat((rotate(x_BNTH[..., :width], angles), x_BNTH[..., width:]), -1)
+    x = x_BNTH.float()
+    if angles.is_interleaved:
+        swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    else:
+        swapped = x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+    return (x * angles.cos + swapped * angles.sin).to(x_BNTH.dtype)

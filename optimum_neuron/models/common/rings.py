@@ -16,7 +16,7 @@ import dataclasses
 
 import torch
 
-from .masks import seen_keys
+from .states import seen_keys
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

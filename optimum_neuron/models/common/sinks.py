@@ -12,7 +12,7 @@ from torch import nn
 
 from .attention import Attention
 from .config import DecoderConfig, LayerKind
-from .masks import visible_slots
+from .states import visible_slots
 
 
 class SinkAttention(Attention):

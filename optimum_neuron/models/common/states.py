@@ -1,7 +1,10 @@
 """What layers keep between calls, declared as data: keys and values of every token, or a state that tokens change.
 
 A state has a row for each sequence. One with a slot for every token is read through masks, so tokens that are not real
-leave no trace; others have to be kept from them.
+leave no trace; others have to be kept from them. `seen_keys` says which keys a query sees: those before it, of its
+window, of its chunk.
+
+Shape legend: B batch, T new tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from ...base.core import Choice
+from .prompt import Prompt
 
 SLOTS = "num_slots"
 """Axis with an element for each token that a sequence can hold."""
@@ -95,3 +101,33 @@ def recurrent_state(sizes: tuple[int, ...], index: int = 0) -> LayerState:
     name = "recurrent_state" + (f"_{index}" if index else "")
     axes = tuple(f"state_axis_{number}" for number in range(len(sizes)))
     return (StateTensor(name=name, axes=axes, sizes=sizes, dtype="float32"),)
+
+
+def seen_keys(queries: torch.Tensor, keys: torch.Tensor, window: int | None, chunk: int | None) -> torch.Tensor:
+    """Whether queries at some positions see keys at others, by broadcasting: only keys before them, and themselves.
+
+    Only the last `window` positions, or those of the query's own `chunk`, if these are numbers.
+    """
+    mask = keys <= queries
+    if chunk:
+        mask = mask & (keys // chunk == queries // chunk)
+    return mask & (keys > queries - window) if window else mask
+
+
+def visible_slots(
+    positions_BT: torch.Tensor,
+    num_keys: int,
+    window: int | None,
+    chunk: int | None = None,
+    prompt: Prompt | None = None,
+) -> torch.Tensor:
+    """Which slots each query sees where a token's slot is its position: boolean [B, 1, T, num_keys].
+
+    Also those of the query's own block of a `prompt` that has some.
+    """
+    queries, slots = positions_BT[:, None, :, None], torch.arange(num_keys)
+    mask = seen_keys(queries, slots, window, chunk)
+    together = None if prompt is None else prompt.together
+    if prompt is None or together is None:
+        return mask
+    return mask | (together & (slots > queries - window) if window and not prompt.blocks_pass_windows else together)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from optimum_neuron.compiler.lower import Job, probe_cpu
 from optimum_neuron.compiler.lower.kernels import KERNELS
 from optimum_neuron.compiler.lower.library import load_function
-from optimum_neuron.compiler.lower.store import locate, record_path
+from optimum_neuron.compiler.lower.lower import locate, record_path
 from optimum_neuron.compiler.lower.unit import compile_jobs
 from optimum_neuron.compiler.passes import auto_cast
 from optimum_neuron.compiler.serialize import body_to_dict

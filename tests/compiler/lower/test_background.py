@@ -9,7 +9,7 @@ import pytest
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import Job, background, probe_compiler, probe_cpu
-from optimum_neuron.compiler.lower.store import locate, record_path
+from optimum_neuron.compiler.lower.lower import locate, record_path
 from optimum_neuron.compiler.serialize import body_to_dict
 from tests import warm
 from tests.programs import body_of, spec

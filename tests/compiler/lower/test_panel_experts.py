@@ -81,4 +81,4 @@ def test_subgraph_takes_panels(make, options):
 )
 def test_other_readers_leave_a_weight_as_it_is(function):
     body = body_of(function, *[spec(4, 8, 8, dtype="bfloat16")] * 2)
-    assert not readers.find_readers(body, BF16)
+    assert not readers.find_readers(body)

@@ -1,12 +1,14 @@
 """Paths of host code: everything that changes the code changes the path."""
 
+import sys
+
 import pytest
 import torch
 
 from optimum_neuron.base import env
-from optimum_neuron.compiler.lower import CpuFeatures, store
+from optimum_neuron.compiler.lower import CpuFeatures
 from optimum_neuron.compiler.lower.choose import name_level
-from optimum_neuron.compiler.lower.store import record_path
+from optimum_neuron.compiler.lower.lower import generator_hash, record_path
 
 AVX2 = CpuFeatures(isa="AVX2", has_bf16_dot=False)
 
@@ -68,9 +70,10 @@ def test_code_generator_changes_path(tmp_path, monkeypatch):
     before = record_path("sub_0", "inductor", AVX2, tmp_path)
     for name in ("arithmetic.py", "host.h"):
         (tmp_path / name).write_text("another generator")
-    monkeypatch.setattr(store, "__file__", str(tmp_path / "store.py"))
-    store.generator_hash.cache_clear()
+    module = sys.modules[record_path.__module__]
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "lower.py"))
+    generator_hash.cache_clear()
     try:
         assert record_path("sub_0", "inductor", AVX2, tmp_path) != before
     finally:
-        store.generator_hash.cache_clear()
+        generator_hash.cache_clear()

@@ -6,7 +6,7 @@ import torch._inductor.config
 from torch.nn import functional as F
 
 from optimum_neuron.compiler.lower import aten_function, attention, probe_compiler, probe_cpu
-from optimum_neuron.compiler.lower.store import locate, record_path
+from optimum_neuron.compiler.lower.lower import locate, record_path
 from optimum_neuron.compiler.lower.unit import compile_jobs, compiler_command
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.files.shared_objects import find

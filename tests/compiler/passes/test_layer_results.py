@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.compiler import Call, Graph, Program
-from optimum_neuron.compiler.passes.layer_results import return_layers
+from optimum_neuron.compiler.passes.outline import return_layers
 
 
 def graph(name):

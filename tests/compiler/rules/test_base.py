@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from optimum_neuron.compiler.rules import base, find_rule, known_ops, published
-from optimum_neuron.compiler.rules.base import rule, table
+from optimum_neuron.compiler.rules.base import instruction_source, rule, table
 from optimum_neuron.compiler.rules.codes import CODES
-from optimum_neuron.compiler.rules.published import instruction_source
 
 
 def exists(op):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from optimum_neuron.compiler.rules import module_path, source_line
-from optimum_neuron.compiler.rules.location import merge_paths
+from optimum_neuron.compiler.rules.call import merge_paths
 
 
 def node(path):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.lower import onednn
+from optimum_neuron.compiler.lower import choose, onednn
 from optimum_neuron.device import products
 from optimum_neuron.device.dynamo.products import use_onednn
 from tests.compiler.passes.test_autocast import ROUND, UNIT_ROUNDOFF
@@ -19,7 +19,7 @@ from tests.device.conftest import OPTLEVELS, needs_compiler
 from tests.device.dynamo.conftest import compiled
 from tests.device.test_products import COLUMNS, CONTRACTED, ROWS, by_onednn, random  # noqa: F401  (fixture)
 
-pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="torch was built without oneDNN")
+pytestmark = pytest.mark.skipif(not choose.has_onednn(), reason="torch was built without oneDNN")
 CASES = {
     "mm": (torch.mm, (random(ROWS, CONTRACTED), random(CONTRACTED, COLUMNS)), 1),
     "mm of transposed": (torch.mm, (random(CONTRACTED, ROWS).t(), random(COLUMNS, CONTRACTED).t()), 1),

@@ -17,7 +17,7 @@ from optimum_neuron.errors import ValidationError
 from optimum_neuron.exporters import comparisons
 from optimum_neuron.exporters.validation import compare, validate
 from optimum_neuron.kinds import Recorder, kind_of
-from optimum_neuron.kinds.rounding import computing_in
+from optimum_neuron.kinds.scenario import computing_in
 from optimum_neuron.sources import TASKS
 from tests.encoders import save_tiny_encoder, shallow, tiny_shapes
 

@@ -3,7 +3,7 @@
 A weight in panels takes the place of the weight, so all its readers have to agree: products and lookups of one layout.
 It does not depend on programs or files.
 
-    find_readers(body, probe_cpu())     # {2: Readers(...)}
+    find_readers(body)     # {2: Readers(...)}
     take_panels(body, {2})              # in place: products and lookups read panels
 """
 
@@ -16,8 +16,7 @@ from typing import Literal
 import torch
 from torch import fx
 
-from ..choose import CpuFeatures
-from . import KERNEL, expert_readers, experts, is_supported, look_up, multiply, multiply_in_bfloat16, outputs_first
+from . import KERNEL, expert_readers, experts, look_up, multiply, multiply_in_bfloat16, outputs_first
 
 _ATEN = torch.ops.aten
 _FACTORS = {_ATEN.linear.default: (0, 1), _ATEN.mm.default: (0, 1), _ATEN.addmm.default: (1, 2)}
@@ -47,10 +46,11 @@ class Readers:
         return max((x.meta["val"].shape[:-1].numel() for x in rows), default=0)
 
 
-def find_readers(body: fx.GraphModule, features: CpuFeatures) -> dict[int, Readers]:
-    """Return the positions of weights that a body can take in panels, with the operators that read them."""
-    if not is_supported(features):
-        return {}
+def find_readers(body: fx.GraphModule) -> dict[int, Readers]:
+    """Return the positions of weights that a body can take in panels, with the operators that read them.
+
+    The CPU must be one that `panels.is_supported` takes.
+    """
     places = [node for node in body.graph.nodes if node.op == "placeholder"]
     found = {index: _readers(node) for index, node in enumerate(places)}
     return {index: readers for index, readers in found.items() if readers is not None}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from optimum_neuron.compiler import canonical_json
 from optimum_neuron.errors import ConfigError
+from optimum_neuron.files.plain_json import canonical_json
 
 
 def test_key_order_and_sequence_type_do_not_matter():
