@@ -92,7 +92,7 @@ INSIDE = {
         ("source",),
         ("gguf",),
         ("file_types", "quantization"),
-        ("config_sizes", "copying", "layouts", "pipeline_index", "tasks"),
+        ("copying", "layouts", "pipeline_index", "tasks"),
     ),
 }
 """Modules and packages inside a package, likewise."""

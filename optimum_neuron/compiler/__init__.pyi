@@ -1,5 +1,4 @@
 from . import collectives as collectives, tally as tally
-from .aliasing import base_of as base_of, shares_memory as shares_memory
 from .capture import (
     Captured as Captured,
     capture as capture,
@@ -17,6 +16,7 @@ from .compile import (
     capture_graphs as capture_graphs,
     compile_graphs as compile_graphs,
     link as link,
+    part_of as part_of,
 )
 from .define import define as define
 from .flags import (
@@ -43,7 +43,6 @@ from .neuron_cc import (
     parse_neuron_cc as parse_neuron_cc,
 )
 from .package import WEIGHTS_MEMBER as WEIGHTS_MEMBER, read_program as read_program, write_program as write_program
-from .parts import part_of as part_of
 from .placement import (
     JudgedCall as JudgedCall,
     OperatorCheck as OperatorCheck,
@@ -58,7 +57,7 @@ from .quantized import (
     QUANTIZED_EXPERTS_SUM as QUANTIZED_EXPERTS_SUM,
     QUANTIZED_LINEAR as QUANTIZED_LINEAR,
 )
-from .serialize import tensor_spec as tensor_spec
+from .serialize import base_of as base_of, shares_memory as shares_memory, tensor_spec as tensor_spec
 from .stacks import find_stacks as find_stacks, repeating as repeating
 from .tiles import (
     chunk_tiles as chunk_tiles,

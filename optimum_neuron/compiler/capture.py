@@ -32,12 +32,12 @@ from torch.export import ExportedProgram
 from ..base.core import TensorSpec
 from ..errors import CaptureError, NeuronError
 from ..upstream.torch import FakeTensorMode, use_lazy_graph_module
-from .aliasing import writes
 from .frames import Lines, source_lines
 from .ir import Role
 from .kernels import write_out
 from .record import Segment, record
 from .rules import OpCall, base_name, op_name
+from .serialize import writes
 from .stacks import Stack, find_stacks, repeating, shortened
 
 _NOISY_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")

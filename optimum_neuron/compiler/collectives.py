@@ -11,15 +11,11 @@ nothing of links and time; the simulator does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from ..base.core import TensorSpec
 from .define import define
-from .ir import forget_source_at_end, lazy_module
-from .serialize import make_subprogram
 
 if TYPE_CHECKING:
     from torch import fx
@@ -87,49 +83,3 @@ def exchange_of(subprogram: Subprogram) -> fx.Node | None:
 def is_send(subprogram: Subprogram) -> bool:
     """Return whether a body sends a tensor to another stage, and does nothing else."""
     return any(node.target is SEND for node in subprogram.body.graph.nodes)
-
-
-def send_of(spec: TensorSpec) -> Subprogram:
-    """Return the body that sends a tensor of such a shape."""
-    return _body(lambda x: (SEND(x),), [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")])
-
-
-def host_exchange(subprogram: Subprogram, num_parts: int) -> Subprogram:
-    """Return the body that computes an exchange from the tensors of all cores, in the order of their ranks.
-
-    Every core gets its result; the results of `reduce_scatter` are one for each core. Sums of 16-bit numbers are
-    rounded once, at the end.
-
-    Args:
-        num_parts: Number of tensors; a sum may leave out those of zeros.
-    """
-    node = exchange_of(subprogram)
-    assert node is not None, f"{subprogram.name} is no exchange"
-    (spec,) = subprogram.inputs
-    parts = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")] * num_parts
-    if node.target is ALL_GATHER:
-        return _body(lambda *x: (torch.ops.aten.cat.default(list(x), node.args[1]),), parts)
-    if node.target is ALL_REDUCE:
-        return _body(lambda *x: (_sum(x),), parts)
-    return _body(lambda *x: _scattered(_sum(x), node.args[1], len(x)), parts)
-
-
-def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    dtype = parts[0].dtype
-    total = parts[0].float()
-    for part in parts[1:]:
-        total = total + part.float()
-    return total.to(dtype)
-
-
-def _scattered(total: torch.Tensor, dim: int, num_parts: int) -> tuple[torch.Tensor, ...]:
-    return tuple(part.contiguous() for part in total.chunk(num_parts, dim))
-
-
-def _body(function: Callable[..., tuple[torch.Tensor, ...]], parts: Sequence[torch.Tensor]) -> Subprogram:
-    """Trace a function of so many tensors into a body."""
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    traced = make_fx(lambda *x: function(*x), tracing_mode="fake")(*(torch.empty_like(p, device="cpu") for p in parts))
-    forget_source_at_end(traced)
-    return make_subprogram(lazy_module(traced.graph))

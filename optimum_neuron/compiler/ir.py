@@ -7,7 +7,7 @@
 
 A value inside a graph is a string: "input:input_ids", "weight:model.norm.weight", "const:inv_freq",
 "state:key_cache.3", "tmp:7", or "rank:", the rank of the core in the group that shares the model. It does not depend on
-files, targets or execution; `serialize.py` and `deserialize.py` turn FX bodies into JSON and back.
+files, targets or execution; `serialize.py` turns FX bodies into JSON and back.
 
 Bodies are graph modules whose Python is written when they are first run, if ever, and freed with them (`lazy_module`).
 torch writes the source of a `GraphModule` when it is made: a tenth of the time of a load. It keeps each source in two

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from .. import nki
 from ..base.wording import memory_table
-from .aliasing import base_of, shares_memory
 from .ir import Graph, Program, Subprogram
 from .passes import stage_programs
 from .rules import find_rule
+from .serialize import base_of, shares_memory
 
 if TYPE_CHECKING:
     from torch import fx

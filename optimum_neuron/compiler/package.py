@@ -25,13 +25,12 @@ from ..base.core import TensorSpec
 from ..base.typed_data import misfits
 from ..errors import ArtifactError, FormatVersionError, UnsupportedOperatorError
 from ..hardware import Target
-from .deserialize import body_from_dict
 from .ir import IR_VERSION, Program, Role, Subprogram, graph_from_dict, spec_from_dict
 from .kernels import kernels_of, members_of, read_kernels
 from .neff import Neff, write_neff
 from .passes import verify
 from .rules import base_name, known_ops
-from .serialize import body_to_dict, make_subprogram
+from .serialize import body_from_dict, body_to_dict, make_subprogram
 from .version import COMPILER_VERSION
 
 PROGRAM_MEMBER, CONSTANTS_MEMBER, WEIGHTS_MEMBER = "program.json", "constants.safetensors", "weights.safetensors"

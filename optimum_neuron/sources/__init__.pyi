@@ -1,6 +1,5 @@
 from . import quantization as quantization, source as source, tasks as tasks
 from .adapters import merge_adapter as merge_adapter
-from .config_sizes import require_sizes as require_sizes
 from .copying import COPIED as COPIED, copy_files as copy_files
 from .file_types import (
     GENERATION as GENERATION,
@@ -10,6 +9,7 @@ from .file_types import (
     TOKENIZER as TOKENIZER,
     read_modules as read_modules,
     read_typed as read_typed,
+    require_sizes as require_sizes,
 )
 from .gguf import gguf_options as gguf_options, is_gguf as is_gguf
 from .lora import Lora as Lora, read_lora as read_lora

@@ -20,7 +20,7 @@ from ..errors import ModelError, nearest
 from ..files.plain_json import parse_json
 from ..options.option import SOURCE_OPTIONS, SourceOptions, check_known
 from ..weights import Checkpoint
-from .config_sizes import require_sizes
+from .file_types import require_sizes
 from .gguf import gguf_folder, is_gguf
 from .pipeline_index import DiffusersConfig, is_pipeline, read_index
 from .quantization import require_readable

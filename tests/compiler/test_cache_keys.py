@@ -7,8 +7,7 @@ import pytest
 from optimum_neuron.compiler.cache import entry_name
 from optimum_neuron.compiler.cache.entries import Entry, Marker
 from optimum_neuron.compiler.cache.explain import describe, differences, nearest_entries, summary
-from optimum_neuron.compiler.cache.keys import entry_key
-from optimum_neuron.compiler.cache.requests import parse
+from optimum_neuron.compiler.cache.requests import entry_key, parse
 from optimum_neuron.errors import ConfigError
 
 FIELDS = {"compiler_version": "2.21.5+abc", "target": "inf2", "shapes": {"input_ids": [1, 128]}}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron.compiler.cache import CompileCache, entry_name, report
-from optimum_neuron.compiler.cache.keys import entry_key
 from optimum_neuron.compiler.cache.locks import claim
+from optimum_neuron.compiler.cache.requests import entry_key
 from optimum_neuron.errors import ConfigError
 from tests.neffs import compile_tiny as produce
 

@@ -12,7 +12,7 @@ import pytest
 
 from optimum_neuron.compiler import tally
 from optimum_neuron.compiler.cache import CompileCache, entry_name
-from optimum_neuron.compiler.cache.keys import entry_key
+from optimum_neuron.compiler.cache.requests import entry_key
 from optimum_neuron.compiler.neff import open_neff
 from optimum_neuron.errors import ArtifactError, CacheError
 from tests.neffs import compile_tiny

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from optimum_neuron.compiler import shares_memory
-from optimum_neuron.compiler.aliasing import mutated_arguments
-from optimum_neuron.compiler.deserialize import body_from_dict
-from optimum_neuron.compiler.serialize import body_to_dict, make_subprogram
+from optimum_neuron.compiler.serialize import body_from_dict, body_to_dict, make_subprogram, mutated_arguments
 from optimum_neuron.errors import ArtifactError
 from tests.programs import body_of, spec, subprogram_of
 from tests.raising import raises

@@ -18,8 +18,8 @@ from ...files.atomic import disk_full, is_disk_full, write_bytes
 from ...files.plain_json import canonical_json
 from ..neff import open_neff
 from .entries import DONE_NAME, FIELDS_NAME, NEFF_NAME, Entry, Marker, find_entry, neff_problem
-from .keys import entry_key
 from .locks import Claim, claim, clear, publish
+from .requests import entry_key
 from .storage import LocalStorage, RemoteStorage, Storage
 
 _FILES = (NEFF_NAME, FIELDS_NAME, DONE_NAME)

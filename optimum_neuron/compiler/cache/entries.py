@@ -18,7 +18,7 @@ from ...base.wording import duration
 from ...errors import ArtifactError, ConfigError
 from ...files.plain_json import canonical_json, parse_json
 from ..neff import open_neff
-from .keys import ENTRY_NAME, entry_key, entry_name
+from .requests import ENTRY_NAME, entry_key, entry_name
 from .storage import Storage
 
 NEFF_NAME, FIELDS_NAME, DONE_NAME = "model.neff", "fields.json", "model.done"

@@ -1,20 +1,26 @@
-"""The request index: from a description known before capture to the entry it led to.
+"""Names in the cache, computed from content, and the request index: from a description known before capture to the
+entry it led to.
 
 A warm load finds its NEFF by the request alone and captures nothing. It knows file names but does not interpret
 requests. A label, such as "llama/org/name", is a path below `LABELS` that leads to the same entry, for people who look
 for models by name; no compile reads it.
+
+    >>> from optimum_neuron.compiler.cache.requests import entry_name
+    >>> entry_name({"compiler_version": "2.21", "target": "inf2"})
+    'neuronxcc-2.21/MODULE_e7da75d2aba897d1907d'
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...errors import ConfigError
 from ...files.plain_json import canonical_json
-from .keys import ENTRY_NAME, request_path
 from .storage import Storage
 
 FOLDER = "requests/"
@@ -74,3 +80,35 @@ def parse_whole(data: bytes) -> tuple[Target | None, Mapping[str, Any]]:
         return None, {}
     valid = isinstance(target.entry, str) and isinstance(target.key, str) and ENTRY_NAME.fullmatch(target.entry)
     return target if valid else None, request if isinstance(request, dict) else {}
+
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,100}")
+_NUM_KEY_CHARACTERS = 20
+
+ENTRY_NAME = re.compile(r"neuronxcc-[A-Za-z0-9][A-Za-z0-9._+-]{0,100}/MODULE_[0-9a-f]{20}")
+"""Pattern of entry names; any other name in an index or a listing is ignored."""
+
+
+def entry_key(fields: Mapping[str, Any]) -> str:
+    """Hash everything that decides a compile: SHA-256 of canonical JSON, in hexadecimal.
+
+    Args:
+        fields: Plain data with at least `compiler_version`. Paths and weights do not belong here: the former are
+            refused by type, the latter are bound when the NEFF is loaded.
+    """
+    version = fields.get("compiler_version")
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        message = f"compiler_version is {version!r}, which cannot name a folder of the cache."
+        hint = 'Pass a version such as "2.21.0".'
+        raise ConfigError(message, hint=hint, option="compiler_version", value=version)
+    return hashlib.sha256(canonical_json(fields, what="key of a cache entry")).hexdigest()
+
+
+def entry_name(fields: Mapping[str, Any]) -> str:
+    """The entry's folder below the root of the cache."""
+    return f"neuronxcc-{fields['compiler_version']}/MODULE_{entry_key(fields)[:_NUM_KEY_CHARACTERS]}"
+
+
+def request_path(request: Mapping[str, Any]) -> str:
+    """The index file of a request, a description that is known before a model is captured."""
+    return f"requests/{hashlib.sha256(canonical_json(request, what='cache request')).hexdigest()}.json"

@@ -18,9 +18,8 @@ from .. import tally
 from . import report
 from .entries import Entry
 from .explain import describe, nearest_entries
-from .keys import entry_key, entry_name
 from .listing import Recorded, labels, recorded
-from .requests import Target
+from .requests import Target, entry_key, entry_name
 from .shared import shared_url
 from .synchronize import synchronize
 from .tiers import Tiers

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from ...upstream.torch import OpOverload
-from ..aliasing import base_of
+from ..serialize import base_of
 from . import onednn, winograd  # they register the operators that `fuse` writes
 
 _ATEN = torch.ops.aten

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...upstream.inductor import inductor_config
-from ..deserialize import body_from_dict
+from ..serialize import body_from_dict
 from . import experts
 from .choose import HostLevel, compiler_knows_cpu, probe_cpu
 from .functional import Traced, trace

@@ -32,9 +32,8 @@ from ...base.wording import counted, time_span
 from ...errors import LoweringError
 from ...files.records import hash_of_sources
 from ...files.shared_objects import SharedObject, find, require_ours, writable
-from ..deserialize import body_from_dict
 from ..ir import Graph, Program
-from ..serialize import body_to_dict
+from ..serialize import body_from_dict, body_to_dict
 from .aten import HostFunction, aten_function
 from .background import Compiling, compile_in_background
 from .choose import CpuFeatures, HostLevel, choose_level, probe_compiler, probe_cpu

@@ -11,8 +11,8 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from ..aliasing import shares_memory, written_tensors
 from ..ir import Subprogram
+from ..serialize import shares_memory, written_tensors
 from .pieces import Piece, pieces_of
 
 

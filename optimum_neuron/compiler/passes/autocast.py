@@ -12,9 +12,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base.core import AutoCast, AutoCastType
-from ..aliasing import base_of, shares_memory, writes
 from ..ir import lazy_module
 from ..rules import base_name
+from ..serialize import base_of, shares_memory, writes
 
 if TYPE_CHECKING:
     from torch import fx

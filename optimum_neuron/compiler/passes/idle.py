@@ -12,8 +12,8 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from ..aliasing import shares_memory, writes, written_tensors
 from ..ir import Call, Program, Subprogram
+from ..serialize import shares_memory, writes, written_tensors
 
 _ATEN = torch.ops.aten
 _LINEAR = _ATEN.linear.default

@@ -18,11 +18,10 @@ from torch.export.graph_signature import InputKind
 
 from ...base.core import TensorSpec
 from ...errors import CaptureError
-from ..aliasing import base_of, writes
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
 from ..rules import module_path, source_line
-from ..serialize import make_subprogram, tensor_spec
+from ..serialize import base_of, make_subprogram, tensor_spec, writes
 from .bodies import extract
 
 

@@ -31,7 +31,7 @@ from ...errors import ModelError
 from ..collectives import EXCHANGES, RANK
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
 from ..kernels import is_kernel
-from .pieces import Piece, calls_of, pieces_of
+from .pieces import Piece, calls_of, pieces_of, send_of
 
 
 def divide_into_stages(
@@ -89,8 +89,6 @@ def _divided(program: Program, graph: Graph, stage_of_layer: Mapping[str, int], 
     """Give every call its stage, and send what a later stage reads; a graph without a state is of the first stage."""
     if not stage_of_layer:
         return graph
-    from ..collectives import send_of
-
     stage, made_in, newest, calls = 0, dict[str, int](), dict[str, str](), list[Call]()
     for call in graph.calls:
         stage = max(stage, stage_of_layer.get(call.module_path, stage))

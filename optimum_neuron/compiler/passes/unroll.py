@@ -19,7 +19,7 @@ from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
 from .alike import divide
 from .autocast import product_operands
 from .idle import drop_unread, zero_results
-from .pieces import Piece, calls_of, join, joined_body, wiring
+from .pieces import Piece, calls_of, host_exchange, join, joined_body, wiring
 
 if TYPE_CHECKING:
     from torch import fx
@@ -82,8 +82,6 @@ class _Bodies:
 
     def exchanged(self, name: str, num_parts: int) -> Subprogram:
         """Return the body that computes an exchange from so many tensors."""
-        from ..collectives import host_exchange
-
         if (name, num_parts) not in self._exchanged:
             self._exchanged[name, num_parts] = self._added(host_exchange(self.subprograms[name], num_parts))
         return self._exchanged[name, num_parts]

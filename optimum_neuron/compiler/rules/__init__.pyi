@@ -1,4 +1,4 @@
-from . import judge as judge, neuroncore_v1 as neuroncore_v1, published as published
+from . import judge as judge, neuroncore_v1 as neuroncore_v1
 from .base import find_rule as find_rule, known_ops as known_ops
 from .call import (
     OpCall as OpCall,

@@ -11,6 +11,9 @@ A rule is a module of this package. It names the operators it covers and judges 
 `table` and `reject` register rules that accept or refuse every call. Operators are named without overload and in-place
 underscore: "add" covers "aten.add.Tensor" and "aten.add_.Scalar"; a text may name several, separated by spaces. All
 modules of the package are imported on the first lookup, so a new rule needs no other edit.
+
+A rule may only map an operator to instructions, custom calls, and ATen operators that the vendor publishes, so that
+every acceptance rests on a published list. "Neuron docs" is the AWS Neuron documentation as of SDK 2.32 (August 2026).
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from ...base.core import Ruling, Verdict
 from ...hardware import Target
 from .call import OpCall, base_name
 from .codes import CODES
-from .published import instruction_source
 
 __all__ = ["OpCall", "Rule", "Target", "accept", "find_rule", "known_ops", "refuse", "reject", "rule", "table"]
 
@@ -110,7 +112,7 @@ def accept(call: OpCall, instructions: str, *, warning: str | None = None, code:
     """Accept a call as published instructions: at most one is native, several are a decomposition.
 
     Args:
-        instructions: names from `published.py`, separated by spaces; "" for a call that does no work.
+        instructions: names that the vendor publishes, separated by spaces; "" for a call that does no work.
         warning: Warning for the user although the call is accepted.
     """
     names = instructions.split()
@@ -149,3 +151,51 @@ def _rules() -> Mapping[str, Rule]:
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
     return _RULES
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+XLA_OPERATOR_LIST = _names(
+    """
+    Abs Add Allgather Allreduce Atan2 Batchnorm Batchnormgrad Batchnorminference Broadcast BroadcastInDim Ceil Clamp
+    Compare Concatenate Constant ConvertElementType Cos Div Dot DotGeneral DynamicUpdateSlice Exp Floor Gather
+    GetTupleElement Iota Log LogicalAnd LogicalNot Max Min Mul Neg Pad Pow Reduce Reshape RngBitGenerator RngUniform
+    Rsqrt Scatter Select ShiftRightLogical Sign Sin Slice Sqrt Sub Tanh Transpose Tuple
+    """
+)
+"""Instructions of the published list (compiler documentation, operators of framework XLA); comparisons are folded
+into Compare."""
+
+CUSTOM_CALLS = _names(
+    """
+    AwsNeuronErf AwsNeuronGelu AwsNeuronGeluApprxTanh AwsNeuronGeluBackward AwsNeuronSilu AwsNeuronSiluBackward
+    AwsNeuronRmsNorm AwsNeuronSoftmax AwsNeuronSoftmaxBackward AwsNeuronCollectiveMatmul AwsNeuronIntMatmult
+    AwsNeuronArgMax AwsNeuronArgMin AwsNeuronTopK AwsNeuronDropoutMaskV1 ResizeNearest ResizeBilinear ResizeNearestGrad
+    """
+)
+"""Custom-call targets that the page of NCC_EHCA005 calls recognized."""
+
+RESTRICTED = {"Convolution": "NCC_EVRF010", "ReduceWindow": "NCC_EVRF018", "ShiftRightArithmetic": "NCC_EVRF022"}
+"""Instructions on no list, known from the error page that says when they are refused: otherwise they are accepted."""
+
+TORCH_NEURONX_ATEN = _names(
+    """
+    _s_where _softmax _softmax_backward_data _unsafe_view add addcdiv_ addcmul addmm bernoulli_ bmm constant_pad_nd div
+    embedding embedding_dense_backward empty expand fill_ index_select _log_softmax _log_softmax_backward_data lt mm mul
+    native_batch_norm native_batch_norm_backward neg permute relu rsub select slice sqrt sum t tanh tanh_backward
+    threshold_backward transpose unsqueeze view zero_
+    """
+)
+"""ATen operators that torch-neuronx lists as supported (_s_where is today's where). The list is a sample: every name
+on it must be accepted, and a name that is missing from it says nothing."""
+
+
+def instruction_source(name: str) -> str:
+    """Return the document that says that the compiler knows an instruction."""
+    if name in XLA_OPERATOR_LIST:
+        return "Neuron docs, neuronx-cc XLA operator list"
+    if name in CUSTOM_CALLS:
+        return "Neuron docs, neuronx-cc error code NCC_EHCA005, recognized custom calls"
+    return f"Neuron docs, neuronx-cc error code {RESTRICTED[name]}"

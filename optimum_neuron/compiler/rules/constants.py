@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.core import Ruling
 from ...upstream.torch import schema_of
-from ..aliasing import base_of, writes
+from ..serialize import base_of, writes
 from .base import OpCall, refuse
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from optimum_neuron.compiler import capture, collectives, group_size_of
 from optimum_neuron.compiler.kernels import is_kernel
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import cut_at_exchanges, outline, unroll, verify
+from optimum_neuron.compiler.passes.pieces import host_exchange
 from optimum_neuron.nki import jit, language as nl
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, even_split
@@ -124,7 +125,7 @@ class Summed(nn.Module):
 def test_sums_of_16_bit_numbers_are_rounded_once():
     program = compile_module(Summed(), {"x": spec(1, 1, dtype="bfloat16")}).program
     (subprogram,) = [one for one in program.subprograms.values() if collectives.exchange_of(one) is not None]
-    body = collectives.host_exchange(subprogram, 3).body
+    body = host_exchange(subprogram, 3).body
     parts = [torch.tensor([[value]], dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0)]
     assert body(*parts)[0].item() == 258.0
 
