@@ -76,7 +76,7 @@ INSIDE = {
         ("build", "vendor_folder"),
         ("prepared", "request"),
         ("peer_options", "quality"),
-        ("comparisons", "validation"),
+        ("comparisons", "folder_marks", "validation"),
     ),
     "kinds": (
         ("registry",),

@@ -77,12 +77,11 @@ from .cached import cached_entries as cached_entries, cached_models as cached_mo
 from .export import main_export as main_export
 from .folder import (
     file_hash as file_hash,
-    is_broken_export as is_broken_export,
-    is_export as is_export,
     public_facts as public_facts,
     read_bare_config as read_bare_config,
     read_folder as read_folder,
 )
+from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .inspection import inspect_export as inspect_export
 from .load import load_exported as load_exported
 from .peer_options import (

@@ -15,7 +15,7 @@ from ..sources import (
     merge_adapter,
 )
 from ..sources.pipelines import customize, split_additions
-from .folder import is_export
+from .folder_marks import is_export
 from .peer_options import refuse_additions, translate
 from .prepare import open_cache, prepare
 from .prepared import WorkFolder

@@ -25,6 +25,7 @@ from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
 from ..options.peer_attributes import with_origin
 from ..sources import TASKS
 from ..weights import SINGLE_FILE
+from .folder_marks import is_export
 from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
 
@@ -179,13 +180,3 @@ def public_facts(config: CompileConfig, model_type: str, random_weights: Sequenc
         "compiler_version": COMPILER_VERSION,
         **({"random_weights": list(random_weights)} if random_weights else {}),
     }
-
-
-def is_export(folder: Path) -> bool:
-    """Return whether a folder is a complete export."""
-    return (folder / CONFIG_FILE).is_file() and (folder / NEFF_FILE).is_file()
-
-
-def is_broken_export(folder: Path) -> bool:
-    """Return whether a folder has part of an export, as a killed process leaves it."""
-    return (folder / CONFIG_FILE).is_file() != (folder / NEFF_FILE).is_file()

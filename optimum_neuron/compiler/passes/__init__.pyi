@@ -4,9 +4,9 @@ from .autocast import (
     product_operands as product_operands,
 )
 from .bodies import merge as merge, rewrite_bodies as rewrite_bodies, verify as verify
+from .exchanges import cut_at_exchanges as cut_at_exchanges
 from .outline import outline as outline, return_layers as return_layers
 from .stages import (
-    cut_at_exchanges as cut_at_exchanges,
     divide_into_stages as divide_into_stages,
     stage_programs as stage_programs,
     without_sends as without_sends,

@@ -1,8 +1,7 @@
 """Cut a body into several calls, and join several calls into one.
 
-The values of the graph stay the same. Callers decide where to cut and which calls to join: `stages.py` cuts where
-cores exchange tensors, and `unroll.py` where cores begin to differ. `host_exchange` and `send_of` write the bodies that
-stand for what cores exchange.
+The values of the graph stay the same. Callers decide where to cut and which calls to join: `exchanges.py` cuts where
+cores exchange tensors, and `unroll.py` where cores begin to differ.
 """
 
 from __future__ import annotations
@@ -10,12 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-import torch
 from torch import fx
 
-from ...base.core import TensorSpec
-from ..collectives import ALL_GATHER, ALL_REDUCE, SEND, exchange_of
-from ..ir import Call, Subprogram, forget_source_at_end, lazy_module
+from ..ir import Call, Subprogram, lazy_module
 from ..serialize import make_subprogram, writes
 from .bodies import extract
 
@@ -115,49 +111,3 @@ def joined_body(calls: Sequence[Call], subprograms: Mapping[str, Subprogram], re
     graph.output(tuple(nodes[value] for value in whole.outputs))
     graph.lint()
     return make_subprogram(lazy_module(graph))
-
-
-def send_of(spec: TensorSpec) -> Subprogram:
-    """Return the body that sends a tensor of such a shape."""
-    return _body(lambda x: (SEND(x),), [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")])
-
-
-def host_exchange(subprogram: Subprogram, num_parts: int) -> Subprogram:
-    """Return the body that computes an exchange from the tensors of all cores, in the order of their ranks.
-
-    Every core gets its result; the results of `reduce_scatter` are one for each core. Sums of 16-bit numbers are
-    rounded once, at the end.
-
-    Args:
-        num_parts: Number of tensors; a sum may leave out those of zeros.
-    """
-    node = exchange_of(subprogram)
-    assert node is not None, f"{subprogram.name} is no exchange"
-    (spec,) = subprogram.inputs
-    parts = [torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")] * num_parts
-    if node.target is ALL_GATHER:
-        return _body(lambda *x: (torch.ops.aten.cat.default(list(x), node.args[1]),), parts)
-    if node.target is ALL_REDUCE:
-        return _body(lambda *x: (_sum(x),), parts)
-    return _body(lambda *x: _scattered(_sum(x), node.args[1], len(x)), parts)
-
-
-def _sum(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    dtype = parts[0].dtype
-    total = parts[0].float()
-    for part in parts[1:]:
-        total = total + part.float()
-    return total.to(dtype)
-
-
-def _scattered(total: torch.Tensor, dim: int, num_parts: int) -> tuple[torch.Tensor, ...]:
-    return tuple(part.contiguous() for part in total.chunk(num_parts, dim))
-
-
-def _body(function: Callable[..., tuple[torch.Tensor, ...]], parts: Sequence[torch.Tensor]) -> Subprogram:
-    """Trace a function of so many tensors into a body."""
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    traced = make_fx(lambda *x: function(*x), tracing_mode="fake")(*(torch.empty_like(p, device="cpu") for p in parts))
-    forget_source_at_end(traced)
-    return make_subprogram(lazy_module(traced.graph))

@@ -18,8 +18,9 @@ from ...weights import Shards
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
 from .alike import divide
 from .autocast import product_operands
+from .exchanges import host_exchange
 from .idle import drop_unread, zero_results
-from .pieces import Piece, calls_of, host_exchange, join, joined_body, wiring
+from .pieces import Piece, calls_of, join, joined_body, wiring
 
 if TYPE_CHECKING:
     from torch import fx

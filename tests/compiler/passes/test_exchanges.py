@@ -10,7 +10,7 @@ from optimum_neuron.compiler import capture, collectives, group_size_of
 from optimum_neuron.compiler.kernels import is_kernel
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import cut_at_exchanges, outline, unroll, verify
-from optimum_neuron.compiler.passes.pieces import host_exchange
+from optimum_neuron.compiler.passes.exchanges import host_exchange
 from optimum_neuron.nki import jit, language as nl
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, even_split
