@@ -57,12 +57,14 @@ __all__ = [
     "NeuronError",
     "NoFallbackError",
     "NotExportedError",
+    "NotSupportedError",
     "NothingCompiledError",
     "NumericsError",
     "QueueFullError",
     "RequestError",
     "ShapeError",
     "TargetMismatchError",
+    "UnknownNameError",
     "UnsupportedAttributeError",
     "UnsupportedDtypeError",
     "UnsupportedOperatorError",
@@ -110,6 +112,16 @@ class ConfigError(NeuronError, ValueError):
 
 class UnsupportedDtypeError(ConfigError):
     """The target has no arithmetic for the dtype that was asked for."""
+
+
+class NotSupportedError(ConfigError, NotImplementedError):
+    """A feature of the vendor's library that this package does not have."""
+
+
+class UnknownNameError(ConfigError, KeyError):
+    """A name is not one of those that were stored."""
+
+    __str__ = NeuronError.__str__
 
 
 class AssertedConfigError(ConfigError, AssertionError):

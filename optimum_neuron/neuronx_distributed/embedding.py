@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..errors import ConfigError
-from . import mappings
+from . import mappings, simulated
 from .arithmetic import divide, get_padding_length
 from .layers import Initializer, parallel_parameter
 
@@ -117,8 +117,12 @@ class ParallelEmbedding(nn.Module):
     def _of_ids(self, ids: torch.Tensor) -> torch.Tensor:
         group = self.tensor_model_parallel_group
         if self.tp_size > 1:
-            is_here = (ids >= self.start_index) & (ids < self.end_index)
-            found = self._looked_up((ids - self.start_index) * is_here)
+            start: int | torch.Tensor = self.start_index
+            if simulated.is_simulated(group):
+                start = simulated.rank_of(group) * divide(self.num_embeddings, self.tp_size)
+            own = ids - start
+            is_here = (own >= 0) & (own < self.weight.shape[0])
+            found = self._looked_up(own * is_here)
             found = found * is_here.unsqueeze(-1).to(found.dtype)
         else:
             found = self._looked_up(ids)

@@ -19,8 +19,9 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
-from ..errors import ShapeError
+from ..errors import ConfigError, ShapeError
 from .parallel_state import CONTEXT, TENSOR
+from .simulated import is_simulated, rank_of, whole_world
 
 Group: TypeAlias = dist.ProcessGroup | None
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -65,6 +66,11 @@ def reduce(value: torch.Tensor, group: Group, op: object = dist.ReduceOp.SUM) ->
     """The sum over ranks, as a new tensor."""
     if size_of(group) == 1:
         return value.view_as(value)
+    if is_simulated(group):
+        if op != dist.ReduceOp.SUM:
+            message = f"A traced program sums over ranks; it has no {op}."
+            raise ConfigError(message, hint="Gather the tensors, and reduce them.", op=str(op))
+        return torch.ops.neuron.all_reduce(value, whole_world(group))
     total = value.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total, op=op, group=group)
     return total
@@ -75,6 +81,8 @@ def gather(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     size = size_of(group)
     if size == 1:
         return value.view_as(value)
+    if is_simulated(group):
+        return torch.ops.neuron.all_gather(value, dim % value.ndim, whole_world(group))
     value = value.contiguous()
     parts = value.new_empty(size, *value.shape)
     dist.all_gather_single(parts, value.unsqueeze(0), group=group)
@@ -86,7 +94,10 @@ def split(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     size = size_of(group)
     if size == 1:
         return value.view_as(value)
-    return _equal_parts(value, dim, size)[rank_in(group)].clone(memory_format=torch.contiguous_format)
+    parts = _equal_parts(value, dim, size)
+    if is_simulated(group):
+        return torch.stack(parts).index_select(0, rank_of(group).reshape(1))[0]
+    return parts[rank_in(group)].clone(memory_format=torch.contiguous_format)
 
 
 def reduce_scatter(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
@@ -95,6 +106,8 @@ def reduce_scatter(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     if size == 1:
         return value.view_as(value)
     parts = torch.stack(_equal_parts(value, dim, size))
+    if is_simulated(group):
+        return torch.ops.neuron.reduce_scatter(value, dim % value.ndim, whole_world(group))
     part = parts.new_empty(1, *parts.shape[1:])
     dist.reduce_scatter_single(part, parts, group=group)
     return part[0]
@@ -242,3 +255,24 @@ def reduce_scatter_to_sequence_parallel_region(
         lambda value: reduce_scatter(value, dim, group),
         lambda gradient: gather(gradient if dtype is None else gradient.to(dtype), dim, group).to(input_.dtype),
     )
+
+
+def scatter_to_process_group_spmd(
+    input_: torch.Tensor, partition_dim: int, rank: torch.Tensor, process_group: Group = None
+) -> torch.Tensor:
+    """Return the part of a rank whose number is a tensor, so that all ranks have one program.
+
+    Args:
+        input_: a tensor that ranks have alike.
+        partition_dim: the dimension.
+        rank: the number, such as that of `SPMDRank`.
+        process_group: the ranks; None: those of tensor parallelism.
+    """
+    group = group_or_tensor(process_group)
+    length = _equal_parts(input_, partition_dim, size_of(group))[0].shape[partition_dim]
+
+    def ahead(value: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(length, device=value.device) + rank.reshape(()) * length
+        return value.index_select(partition_dim, places)
+
+    return _map(input_, ahead, lambda gradient: gather(gradient, partition_dim, group))

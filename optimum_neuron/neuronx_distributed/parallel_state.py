@@ -312,6 +312,24 @@ def gather_python_object(obj: object, group: dist.ProcessGroup) -> list[Any]:
     return found if dist.get_rank(group) == 0 else []
 
 
+_is_traced = False
+
+
+def set_aot_mode(mode: bool) -> None:
+    """Say whether models are traced; nothing of this package depends on it.
+
+    Args:
+        mode: the answer of `get_aot_mode`.
+    """
+    global _is_traced
+    _is_traced = mode
+
+
+def get_aot_mode() -> bool:
+    """Return whether models are traced, as `NxDParallelState` and `set_aot_mode` say."""
+    return _is_traced
+
+
 def rmsg(msg: str) -> str:
     """Return a message that begins with the ranks of this process.
 

@@ -13,9 +13,11 @@ from .contexts import (
     neuron_cores_context as neuron_cores_context,
 )
 from .data_parallel import DataParallel as DataParallel
-from .entry import make_entry as make_entry
+from .entry import Entry as Entry, make_entry as make_entry
+from .metaneff import MetaNeff as MetaNeff, MetaTensor as MetaTensor
 from .of_model import inputs_of as inputs_of, outputs_of as outputs_of, script_of as script_of
 from .operators import Argmax as Argmax, Softmax as Softmax, TopK as TopK
+from .packing import expression_of as expression_of
 from .partition import PartitionerConfig as PartitionerConfig
 from .placement import (
     async_load as async_load,
@@ -31,6 +33,8 @@ from .platform import (
     get_platform_target as get_platform_target,
 )
 from .profiler import profile as profile
+from .script import scripted as scripted
+from .structure import pick as pick, rebuild as rebuild
 from .testing import (
     assert_close as assert_close,
     custom_allclose as custom_allclose,

@@ -40,10 +40,11 @@ from ..hardware import (
     resolve_target,
 )
 from ..runtime import require_fit
+from ..weights import Shard, Shards, range_split
 from .artifact import KIND
 from .entry import ROOT, Entry
 from .log import compile_log, compiled_lines, unwritable
-from .tensors import require_dtypes, tensors_of, weights_file
+from .tensors import names_of, require_dtypes, tensors_of, weights_file
 
 NEFF_FILE = "graph.neff"
 """Name of the artifact in the compiler's work folder."""
@@ -111,6 +112,8 @@ def compile_entries(
     host_ops: Collection[str] = (),
     facts: Mapping[str, Any] | None = None,
     stages: Sequence[str] = (),
+    num_ranks: int = 1,
+    divided: Collection[str] | None = None,
 ) -> tuple[Neff, list[torch.Tensor]]:
     """Compile entries of one model, by the name of their graphs, into `graph.neff` in the folder.
 
@@ -118,6 +121,9 @@ def compile_entries(
         host_ops: unsupported operators that run on the host.
         facts: more metadata.
         stages: modules of the user's module that are pipeline stages, in order; all of it, if there are any.
+        num_ranks: cores that exchange tensors; the entries are the program of one of them.
+        divided: weights of which each rank has its own, one after the other in the first dimension; values come later
+            then, and None takes those of the entries.
 
     Returns:
         The open NEFF, and the separate weights, an empty list if they are inlined.
@@ -140,10 +146,12 @@ def compile_entries(
         )
         log += compiled_lines(entries, compiled)
     first = next(iter(entries.values()))
-    tensors = tensors_of(entries, compiled.program)
+    tensors = tensors_of(entries, compiled.program) if divided is None else {}
     require_dtypes({**tensors, **compiled.program.constants})
     _require_fit(compiled.program, flags.target, type(first).__name__)
-    metadata = {**_metadata(entries, compiled, flags, list(tensors)), **(facts or {})}
+    metadata = {**_metadata(entries, compiled, flags), **(facts or {})}
+    if divided is not None and num_ranks > 1:
+        metadata["shards"] = _stacked(compiled.program, num_ranks, divided).to_dict()
     write = functools.partial(
         write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
     )
@@ -182,7 +190,18 @@ def _require_fit(program: Program, target: Target, model_name: str) -> None:
     )
 
 
-def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, names: Sequence[str]) -> dict[str, Any]:
+def _stacked(program: Program, num_ranks: int, divided: Collection[str]) -> Shards:
+    """How ranks find their own weights."""
+    own: dict[str, Shard] = {}
+    for name, spec in program.weights.items():
+        if name.removeprefix(f"{ROOT}.") in divided:
+            size = spec.shape[0]
+            parts = [[(rank * size, size)] for rank in range(num_ranks)]
+            own[name] = Shard(dim=0, splits=(range_split(size * num_ranks, parts),))
+    return Shards(group_size=num_ranks, of_weights=own)
+
+
+def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags) -> dict[str, Any]:
     program = compiled.program
     return {
         "kind": KIND,
@@ -190,7 +209,7 @@ def _metadata(entries: Mapping[str, Entry], compiled: Compiled, flags: Flags, na
         "optlevel": flags.flags.optlevel,
         "auto_cast": flags.flags.auto_cast,
         "weight_sources": {name: [name.removeprefix(f"{ROOT}.")] for name in program.weights},
-        "weights": list(names),
+        "weights": names_of(program),
         "states": [name.rpartition(".")[0] for name in program.states],
         "operators": {name: report.to_dict() for name, report in zip(entries, compiled.reports, strict=True)},
         "stacks": {path: choice.to_dict() for path, choice in compiled.stacks.items()},

@@ -19,7 +19,7 @@ from torch import nn
 from ..base.core import TensorSpec
 from ..compiler import Captured, capture, fake_parameters, tensor_spec
 from ..errors import CaptureError, ConfigError, nearest
-from .states import Aliases, SharedStates, find_states, output_of, replaced, without_states
+from .states import Aliases, SharedStates, find_states, kept_by, output_of, replaced, without_states
 from .structure import Skeleton, flatten, rebuild
 
 ROOT = "L__self__"
@@ -75,6 +75,7 @@ class Entry(nn.Module):
             self.inputs = flatten(tuple(example_inputs), "example_inputs")
         _require_accepted(function, self.inputs.skeleton, self.keywords)
         self._last = _Last()
+        self._captured: Captured | None = None
 
     @property
     def outputs(self) -> Outputs:
@@ -130,10 +131,17 @@ class Entry(nn.Module):
                 result = self.function(*values)
             else:
                 result = self.function(**dict(zip(self.keywords, values, strict=True)))
+            kept = {
+                state.name: kept_by(state, tensor)
+                for state, tensor in zip(self.states, states, strict=True)
+                if state.output is None
+            }
         outputs = flatten(result, "output")
         for state, tensor in zip(self.states, states, strict=True):
-            tensor.copy_(output_of(state, outputs, tensor))
-        result = without_states(outputs, {state.output for state in self.states})
+            value = kept[state.name] if state.output is None else output_of(state, outputs, tensor)
+            if value is not tensor:
+                tensor.copy_(value)
+        result = without_states(outputs, {state.output for state in self.states if state.output is not None})
         self._last.outputs = Outputs(skeleton=result.skeleton, specs=tuple(map(_spec, result.tensors)))
         return list(result.tensors)
 
@@ -143,6 +151,8 @@ class Entry(nn.Module):
         Raises:
             CaptureError: the function is not static, or returns another number of tensors when it has fewer layers.
         """
+        if self._captured is not None:
+            return dataclasses.replace(self._captured, name=name)
         captured = capture(
             self,
             name=name,
@@ -157,6 +167,10 @@ class Entry(nn.Module):
         if any(stack.captured.value < stack.num_layers for stack in captured.stacks) and outputs != self._measured():
             raise CaptureError("its outputs depend on the number of layers")
         return dataclasses.replace(captured, outputs=tuple(f"output_{index}" for index in range(len(outputs.specs))))
+
+    def capture_now(self) -> None:
+        """Trace with all layers; `capture` then returns that graph, whatever becomes of the function."""
+        self._captured = self.capture("graph", shorten=False)
 
     def _measured(self) -> Outputs:
         """The outputs with all layers, without computing them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -20,6 +20,7 @@ from ..compiler.neff import Neff, neff_from_bytes
 from ..errors import ArtifactError, WeightsError
 from .artifact import require_traced
 from .contexts import IS_LAZY, PLACEMENT
+from .ranks import stacked
 from .session import Session
 
 ORIGIN = "the traced model"
@@ -30,6 +31,9 @@ _SCHEMAS = (
     "forward(Tensor[] inputs, Tensor neff, int entry, bool batches) -> Tensor[]",
     "weights_hash(Tensor[] weights) -> str",
     "close(Tensor(a!) neff) -> ()",  # marked as a write, or TorchScript would drop a call without results
+    "load_ranks(Tensor(a!) neff, Dict(str, Tensor)[] weights) -> ()",
+    "read_state(Tensor neff, str name, int rank) -> Tensor",
+    "write_state(Tensor(a!) neff, str name, int rank, Tensor value) -> ()",
 )
 
 _SESSIONS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -101,8 +105,30 @@ def _close(neff: torch.Tensor) -> None:
     session_of_bytes(neff).close()
 
 
+def load_ranks(neff: torch.Tensor, weights: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    """Give each rank its weights, and load."""
+    session = session_of_bytes(neff)
+    session.replace_weights(stacked(session.artifact, weights))
+    start(session, lazy=False, background=False)
+
+
+def _read_state(neff: torch.Tensor, name: str, rank: int) -> torch.Tensor:
+    return session_of_bytes(neff).state_of(name, rank).clone()
+
+
+def _write_state(neff: torch.Tensor, name: str, rank: int, value: torch.Tensor) -> None:
+    session_of_bytes(neff).state_of(name, rank).copy_(value)
+
+
+def unload_all() -> None:
+    """Give the cores and the memory of all traced models back; their next call loads them again."""
+    for session in list(_SESSIONS.values()):
+        session.unload()
+
+
 _LIBRARY = torch.library.Library("neuron", "FRAGMENT")
-for _schema, _kernel in zip(_SCHEMAS, (_load, _forward, weights_hash, _close), strict=True):
+_KERNELS = (_load, _forward, weights_hash, _close, load_ranks, _read_state, _write_state)
+for _schema, _kernel in zip(_SCHEMAS, _KERNELS, strict=True):
     _LIBRARY.define(_schema)
     # Implicit: gradients do not flow through a program, and outputs then say so.
     _LIBRARY.impl(_schema.partition("(")[0], _kernel, "CompositeImplicitAutograd")

@@ -53,23 +53,23 @@ def packed(model: torch.jit.ScriptModule, names: Sequence[str], skeleton: Skelet
     kinds = [argument.type.annotation_str for argument in model.forward.schema.arguments[1:]]
     parameters = ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True))
     lines: list[str] = []
-    result = _expression(skeleton, lines, (f"part{index}" for index in itertools.count()))
+    result = expression_of(skeleton, lines, (f"part{index}" for index in itertools.count()))
     body = "\n    ".join([f"flat = self.model({', '.join(names)})", *lines, f"return {result}"])
     module.define(f"def forward(self, {parameters}):\n    {body}\n")
     return module
 
 
-def _expression(skeleton: Skeleton, lines: list[str], names: Iterator[str]) -> str:
+def expression_of(skeleton: Skeleton, lines: list[str], names: Iterator[str]) -> str:
     """TorchScript for a structure; lists and dictionaries are built by lines before it."""
     if isinstance(skeleton, tuple):
-        parts = [_expression(part, lines, names) for part in skeleton]
+        parts = [expression_of(part, lines, names) for part in skeleton]
         return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
     if isinstance(skeleton, list):
-        parts, name = [_expression(part, lines, names) for part in skeleton], next(names)
+        parts, name = [expression_of(part, lines, names) for part in skeleton], next(names)
         lines += [f"{name}: List[Any] = []", *(f"{name}.append({part})" for part in parts)]
         return name
     if isinstance(skeleton, dict):
-        items, name = [(key, _expression(part, lines, names)) for key, part in skeleton.items()], next(names)
+        items, name = [(key, expression_of(part, lines, names)) for key, part in skeleton.items()], next(names)
         lines += [f"{name}: Dict[{_key_type(skeleton)}, Any] = {{}}"]
         lines += [f"{name}[{key!r}] = {part}" for key, part in items]
         return name

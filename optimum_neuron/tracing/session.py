@@ -18,7 +18,7 @@ from ..artifact import Artifact, BoundProgram
 from ..base.core import Choice
 from ..compiler import Graph
 from ..compiler.lower import HostCode, Mode, lower
-from ..errors import NeuronError
+from ..errors import NeuronError, UnknownNameError, WeightsError
 from ..hardware import TARGETS, InstanceSpec, resolve_instance
 from ..runtime import LoadedProgram, closed_error, load_copies
 from ..weights import StateDict
@@ -137,6 +137,19 @@ class Session:
             self.unload()
             self._weights = list(weights)
 
+    def state_of(self, name: str, rank: int) -> torch.Tensor:
+        """The state of a rank, on its core; written in place, it is the value before the next call.
+
+        Raises:
+            UnknownNameError: the program has no such state, or no result depends on that of the rank.
+        """
+        keys = list(map(_state_and_rank, self.artifact.host_program.states)) if self.program.states else []
+        if (name, rank) not in keys:
+            message = f"The program keeps no state {name!r} of rank {rank}."
+            kept = ", ".join(f"{key} of rank {number}" for key, number in keys) or "none"
+            raise UnknownNameError(message, hint=f"States that results depend on are {kept}.", key=name, rank=rank)
+        return self.load()[0].state[keys.index((name, rank))]
+
     def run(self, inputs: Sequence[torch.Tensor], entry: int, *, batches: bool) -> list[torch.Tensor]:
         """Call an entry point by its number; with `batches`, the first dimension may have any size."""
         graph = self.program.graphs[self.metadata["entries"][entry]]
@@ -179,11 +192,15 @@ class Session:
 
     def _loaded(self, on_progress: Callable[[object], None]) -> list[Replica]:
         instance = self.require_target()
+        if self.artifact.inlined is None and len(self._weights) < len(self.metadata["weights"]):
+            message = f"{self.name} has no weights yet."
+            raise WeightsError(message, hint="Give it the weights of each rank first.", model=self.name)
         if self._host is None:
             # A state stays on the host code that it began with, so that has to be ready from the start.
             mode: Mode = "wait" if self.program.states else "background"
             level = self.metadata["optlevel"]
-            self._host = lower(self.program, optlevel=level, mode=mode, on_start=on_progress, on_done=on_progress)
+            program = self.artifact.host_program
+            self._host = lower(program, optlevel=level, mode=mode, on_start=on_progress, on_done=on_progress)
         tensors = self.artifact.inlined_weights() or Choice(
             value=StateDict(
                 tensors=dict(zip(self.metadata["weights"], self._weights, strict=True)), origin=str(self.artifact.path)
@@ -204,11 +221,17 @@ class Session:
         replicas: list[Replica] = []
         for loaded in load_copies(self._starts(), bound.load, model=self.name):
             state = loaded.take_state() if self.program.states else []
-            for tensor, name in zip(state, self.metadata["states"], strict=True):
-                tensor.copy_(tensors.value.join([name])[0])
+            for tensor, key in zip(state, self.artifact.host_program.states, strict=True):
+                tensor.copy_(tensors.value.join([_state_and_rank(key)[0]])[0])
             of_core = (*weights.tensors.values(), *self.program.constants.values(), *state)
             replicas.append(Replica(loaded=loaded, state=state, on_core=frozenset(map(_address, of_core))))
         return replicas
+
+
+def _state_and_rank(key: str) -> tuple[str, int]:
+    """Name of a state in the traced module, and the rank that has it, of "cache.0@1"."""
+    name, _, rank = key.partition("@")
+    return name.rpartition(".")[0], int(rank or 0)
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -17,8 +17,8 @@ from ..compiler import tensor_spec
 from ..errors import ConfigError
 from .structure import Flat, without
 
-Aliases = Mapping[torch.Tensor, int]
-"""State tensors of the module, each with the number of the output that replaces it."""
+Aliases = Mapping[torch.Tensor, int | None]
+"""State tensors of the module, each with the number of the output that replaces it; None: the module replaces it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class State:
     """Name in that table."""
     value: torch.Tensor
     """The value to begin with."""
-    output: int
-    """Number of the output."""
+    output: int | None
+    """Number of the output; None: what the module has under this name after a call."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,8 +95,20 @@ def find_states(function: Callable[..., Any], aliases: Aliases) -> tuple[State, 
     return tuple(states[key] for key in by_id)
 
 
+def kept_by(state: State, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that the module has in place of a state after a call."""
+    value: torch.Tensor = state.store[state.key]
+    expected, actual = str(tensor_spec(tensor)), str(tensor_spec(value))
+    if actual != expected:
+        message = f"The module replaces {state.name}, which is {expected}, by a tensor that is {actual}."
+        hint = "Let the new value have the shape and dtype of the old one."
+        raise ConfigError(message, hint=hint, state=state.name, expected=expected, actual=actual)
+    return value
+
+
 def output_of(state: State, outputs: Flat, tensor: torch.Tensor) -> torch.Tensor:
     """The output that is the next value of a state."""
+    assert state.output is not None, "its value is an output"
     count = len(outputs.tensors)
     expected, actual = str(tensor_spec(tensor)), None
     if not 0 <= state.output < count or not isinstance(outputs.skeleton, (tuple, list)):

@@ -32,10 +32,15 @@ def require_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
         raise UnsupportedDtypeError(message, hint=hint, dtypes=wrong)
 
 
+def names_of(program: Program) -> list[str]:
+    """Names of weights and states in the user's module."""
+    weights = [name.removeprefix(f"{ROOT}.") for name in program.weights]
+    return list(dict.fromkeys([*weights, *(name.rpartition(".")[0] for name in program.states)]))
+
+
 def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torch.Tensor]:
     """Weights and first values of states, by their names in the user's module."""
-    names = [name.removeprefix(f"{ROOT}.") for name in program.weights]
-    names += [name.rpartition(".")[0] for name in program.states]
+    names = names_of(program)
     values: dict[str, torch.Tensor] = {}
     different: dict[str, None] = {}
     for entry in entries.values():
@@ -49,7 +54,7 @@ def tensors_of(entries: Mapping[str, Entry], program: Program) -> dict[str, torc
         message = f"The buckets share their weights, but have different values in {', '.join(different)}."
         hint = "Return modules with the same weights for every bucket."
         raise ConfigError(message, hint=hint, tensors=list(different))
-    return {name: values[name] for name in dict.fromkeys(names)}
+    return {name: values[name] for name in names}
 
 
 def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:

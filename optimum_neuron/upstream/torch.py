@@ -42,6 +42,14 @@ NAMES = (
         target="torch.utils._python_dispatch._disable_current_modes",
         why="Constants are computed with data while a graph is captured without.",
     ),
+    Name(
+        target="torch.testing._internal.distributed.fake_pg.FakeStore",
+        why="A rank is traced in a process of its own, with groups of ranks that nobody started.",
+    ),
+    Name(
+        target="torch.distributed.distributed_c10d._resolve_process_group",
+        why="Collectives of an exported graph name their group.",
+    ),
     Name(target="torch.utils._pytree.tree_leaves", why=_NESTED),
     Name(target="torch.utils._pytree.tree_map", why=_NESTED),
     Name(target="torch.utils._pytree.tree_map_only", why=_NESTED),

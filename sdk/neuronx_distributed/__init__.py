@@ -13,6 +13,8 @@ import importlib
 from optimum_neuron.base.doors import Missing, Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 
+from . import _inference
+
 refuse_beside("neuronx-distributed", __name__)
 importlib.import_module("optimum_neuron.neuronx_distributed.launching").begin()
 
@@ -49,7 +51,7 @@ _STATE = {
         *("create_pg_with_ranks", "destroy_model_parallel", "gather_python_object"),
         *("get_context_model_parallel_src_tgt_pairs", "get_rank_info_str", "get_zero1_sharding_groups"),
         *("initialize_kv_group", "initialize_model_parallel", "initialize_token_shuffle_group", "is_global_rank_zero"),
-        *("model_parallel_is_initialized", "rmsg"),
+        *("get_aot_mode", "model_parallel_is_initialized", "rmsg", "set_aot_mode"),
         destroy_kv_group="KV_SHARED.clear",
         destroy_token_shuffle_group="TOKEN_SHUFFLE.clear",
         get_kv_shared_group="KV_SHARED.group",
@@ -63,6 +65,7 @@ _STATE = {
 }
 _LAYERS = {
     **_of("layers", "BaseParallelLinear", "ColumnParallelLinear", "RowParallelLinear"),
+    **_of("sharding", "SPMDRank"),
     **_of("layers", _initialize_parameter_cpu="initialize_parameter"),
     **_of("convolution", "BaseParallelConv", "InputChannelParallelConv2d", "OutputChannelParallelConv2d"),
     **_of("embedding", "ParallelEmbedding"),
@@ -78,7 +81,8 @@ _MAPPINGS = {
         "mappings",
         *("gather_from_sequence_parallel_region", "gather_from_tensor_model_parallel_region_with_dim"),
         *("reduce_from_context_model_parallel_region", "reduce_scatter_to_sequence_parallel_region"),
-        *("reduce_scatter_to_tensor_model_parallel_region_with_dim", "scatter_to_sequence_parallel_region"),
+        *("reduce_scatter_to_tensor_model_parallel_region_with_dim", "scatter_to_process_group_spmd"),
+        "scatter_to_sequence_parallel_region",
     ),
 }
 _GRADS = _of(
@@ -112,11 +116,6 @@ _TRAINER = {
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
 _PIPELINE = _of("pipeline", "NxDPPModel")
-_TRACE = _missing(
-    "Trace with `torch_neuronx.trace`, or export a decoder with tensor_parallel_size.",
-    *("BaseModelInstance", "ModelBuilder", "NxDModel", "parallel_model_load", "parallel_model_save"),
-    *("parallel_model_trace", "shard_checkpoint"),
-)
 _MOE = _missing(
     "Train a mixture of experts with NeuronTrainer.", "ExpertMLPs", "ExpertMLPsV2", "MoE", "RouterTopK", "SharedExperts"
 )
@@ -127,7 +126,7 @@ _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "t
 NAMES: Names = {
     "neuronx_distributed": {
         **_TRAINER,
-        **{name: target for name, target in _TRACE.items() if name in ("ModelBuilder", "NxDModel", "shard_checkpoint")},
+        **_inference.TOP,
         **{name: f"neuronx_distributed.{name}:" for name in _MODULES},
         "__version__": "optimum_neuron.version:__version__",
     },
@@ -168,7 +167,6 @@ NAMES: Names = {
     "neuronx_distributed.parallel_layers.utils": _UTILS,
     "neuronx_distributed.pipeline": _PIPELINE,
     "neuronx_distributed.pipeline.model": _PIPELINE,
-    "neuronx_distributed.trace": _TRACE,
     "neuronx_distributed.trainer": _TRAINER,
     "neuronx_distributed.trainer.checkpoint": _CHECKPOINT,
     "neuronx_distributed.trainer.model": _of("model", "NxDModel"),
@@ -181,8 +179,12 @@ NAMES: Names = {
     "neuronx_distributed.utils.activation_checkpoint": _of("activation_checkpoint", "apply_activation_checkpointing"),
     "neuronx_distributed.utils.adamw_fp32_optim_params": _of("adamw", "AdamW_FP32OptimParams"),
     "neuronx_distributed.utils.batch_utils": _of("batches", "get_batch_on_this_context_parallel_rank"),
+    **_inference.NAMES,
     "neuronx_distributed.utils.logger": _of("launching", "get_logger"),
-    "neuronx_distributed.utils.model_utils": _of("moving", "move_model_to_device"),
+    "neuronx_distributed.utils.model_utils": {
+        **_of("moving", "move_model_to_device"),
+        **_of("sharding", "init_on_device"),
+    },
 }
 
 __getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

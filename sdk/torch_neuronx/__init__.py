@@ -72,7 +72,7 @@ NAMES: Names = {
     "torch_neuronx.testing": {**_COMPARISONS, "validation": "torch_neuronx.testing.validation:"},
     "torch_neuronx.testing.validation": {**_COMPARISONS, **_tracing("custom_allclose")},
     "torch_neuronx.proto": {},
-    "torch_neuronx.proto.metaneff_pb2": _missing("MetaNeff", "MetaTensor"),
+    "torch_neuronx.proto.metaneff_pb2": _tracing("MetaNeff", "MetaTensor"),
     "torch_neuronx.pyhlo": {},
     "torch_neuronx.pyhlo.hlo_pb2": _missing(
         *("HloComputationProto", "HloInputOutputAliasProto", "HloInstructionProto", "HloModuleProto", "Kind")
