@@ -1,4 +1,4 @@
-"""Random EAGLE-3 drafts of tiny decoders, in the form of published checkpoints."""
+"""Random EAGLE drafts of tiny decoders, in the form of published checkpoints."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ def draft_tensors(config: LlamaConfig) -> dict[str, torch.Tensor]:
     tokens = torch.randperm(config.vocab_size, generator=generator)[:NUM_GUESSED].sort().values
     mask = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, tokens, True)
     return made | {"d2t": tokens - torch.arange(NUM_GUESSED), "t2d": mask}
+
+
+def first_draft(target: Any) -> tuple[LlamaConfig, dict[str, torch.Tensor]]:
+    """The configuration and random tensors of a draft of the first generation, without embedding and head."""
+    config = LlamaConfig(**{**target.to_dict(), "num_hidden_layers": 1})
+    width, head = config.hidden_size, config.hidden_size // config.num_attention_heads
+    attention, mlp, wide = "layers.0.self_attn", "layers.0.mlp", config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (width, 2 * width),
+        "fc.bias": (width,),
+        f"{attention}.q_proj.weight": (width, width),
+        f"{attention}.k_proj.weight": (config.num_key_value_heads * head, width),
+        f"{attention}.v_proj.weight": (config.num_key_value_heads * head, width),
+        f"{attention}.o_proj.weight": (width, width),
+        f"{mlp}.gate_proj.weight": (wide, width),
+        f"{mlp}.up_proj.weight": (wide, width),
+        f"{mlp}.down_proj.weight": (width, wide),
+        "layers.0.post_attention_layernorm.weight": (width,),
+    }
+    generator = torch.Generator().manual_seed(0)
+    return config, {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
 def saved(config: LlamaConfig, tensors: dict[str, torch.Tensor], folder: Path) -> Path:

@@ -4,6 +4,7 @@ from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns
 from .eagle import EagleDraft as EagleDraft
+from .eagle_parts import hidden_layers_of as hidden_layers_of
 from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
 from .foreign_checks import require_heads as require_heads, require_quantization as require_quantization
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText

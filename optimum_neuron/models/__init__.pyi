@@ -19,6 +19,10 @@ from .eagle import (
     eagle_gap as eagle_gap,
     eagle_sizes as eagle_sizes,
 )
+from .first_eagle import (
+    FIRST_EAGLE_WEIGHT_MAP as FIRST_EAGLE_WEIGHT_MAP,
+    FirstEagleNetwork as FirstEagleNetwork,
+)
 from .heads import (
     HEAD_SIZES as HEAD_SIZES,
     require_equal_layers as require_equal_layers,

@@ -34,6 +34,7 @@ from .common import (
     rotary_gap,
     visible_slots,
 )
+from .first_eagle import FirstEagleNetwork
 
 NUM_LAYERS_READ = 3
 """Layers of the decoder whose hidden states a draft reads."""
@@ -70,8 +71,9 @@ class EagleNetwork(nn.Module):
         """
         super().__init__()
         width, (kind,), self.is_residual_normed = sizes.hidden_size, sizes.layers, is_residual_normed
+        self.read_width, self.width = NUM_LAYERS_READ * target_width, width
         self.embed = nn.Embedding(sizes.vocab_size, width)
-        self.fc = nn.Linear(NUM_LAYERS_READ * target_width, width, bias=False)
+        self.fc = nn.Linear(self.read_width, width, bias=False)
         self.embed_norm, self.hidden_norm, self.mlp_norm, self.norm = (make_norm(width, sizes.norm) for _ in range(4))
         self.attention, self.mlp = Attention(sizes, kind), GatedMLP(sizes)
         self.attention.qkv = make_linear(sizes, 2 * width, sum(self.attention.heads) * sizes.head_dim, bias=False)
@@ -118,7 +120,7 @@ class EagleNetwork(nn.Module):
 class EagleEntry(nn.Module):
     """How a graph calls the network: on tokens with hidden states of the decoder, or on a guess with its own."""
 
-    def __init__(self, network: EagleNetwork, *, reads_decoder: bool) -> None:
+    def __init__(self, network: EagleNetwork | FirstEagleNetwork, *, reads_decoder: bool) -> None:
         super().__init__()
         self.network, self.reads_decoder = network, reads_decoder
 

@@ -19,7 +19,15 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..errors import ArtifactError, ConfigError, ModelError, NotExportedError, ShapeError
-from ..modeling import Draft, EagleDraft, NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
+from ..modeling import (
+    Draft,
+    EagleDraft,
+    NeuronModelForCausalLM,
+    SequenceSlots,
+    hidden_layers_of,
+    require_heads,
+    require_quantization,
+)
 from ..sources import find_folder, load_source
 from .config import NeuronConfig
 from .inference_config import CONFIG_FILE, InferenceConfig, load_pretrained_config
@@ -97,7 +105,7 @@ class NeuronBaseForCausalLM:
             ConfigError: an option is out of range, or not possible on an instance.
             ModelError: the checkpoint is of another family.
         """
-        folder, options = Path(compiled_model_path), export_options(self.config)
+        folder, options = Path(compiled_model_path), self._options()
         config = self._checked_config(options)
         if dry_run or self.neuron_config.on_cpu:
             self.config.save(folder)
@@ -141,7 +149,7 @@ class NeuronBaseForCausalLM:
         if not is_compiled(folder):
             message = f"{folder} has no compiled model."
             raise NotExportedError(message, hint="Call compile() with this folder first.", folder=str(folder))
-        model = NeuronModelForCausalLM.from_pretrained(folder / COMPILED, export=False, **export_options(self.config))
+        model = NeuronModelForCausalLM.from_pretrained(folder / COMPILED, export=False, **self._options())
         try:
             self._place(model, folder)
         except BaseException:
@@ -163,6 +171,18 @@ class NeuronBaseForCausalLM:
         self._model, self.draft = model, draft
         self._slots = SequenceSlots(model, num_rows(self.neuron_config))
         self._sampler = Sampler(self.neuron_config) if self.on_device_sampling else None
+
+    def _options(self) -> dict[str, Any]:
+        """Options of the export, with the hidden states that an EAGLE draft reads."""
+        options, neuron = export_options(self.config), self.neuron_config
+        if not neuron.enable_eagle_speculation:
+            return options
+        num_layers = self.config.get_text_config().num_hidden_layers
+        layers = hidden_layers_of(path := self._draft_path(), num_layers)
+        if neuron.is_eagle3 and layers == (num_layers,):
+            message = f"is_eagle3=True, but {path} has the tensors of an EAGLE draft of the first generation."
+            raise ConfigError(message, hint="Pass is_eagle3=False.", option="is_eagle3", path=path)
+        return options | ({"hidden_state_layers": layers} if layers else {})
 
     def _has_weights(self, folder: Path) -> bool:
         """Whether `model_path` is a checkpoint, and not the compiled model itself."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, invalid_choice
-from ..files.plain_json import read_object
 from ..hardware import TARGETS, instance_for_cores
 from .autobucketing import generate_buckets_for_cte, generate_buckets_for_tkg
 from .config import NeuronConfig, computed
@@ -30,6 +28,7 @@ EFFECTIVE = frozenset(
         *("enable_bucketing", "context_encoding_buckets", "token_generation_buckets", "on_device_sampling_config"),
         *("sequence_parallel_enabled", "quantized", "quantization_dtype", "modules_to_not_convert", "kv_cache_quant"),
         *("speculation_length", "enable_fused_speculation", "enable_eagle_speculation", "lora_config", "on_cpu"),
+        *("is_eagle3",),
         *("output_logits", "target", "allow_input_truncation", "windowed_context_encoding_size"),
     )
 )
@@ -114,16 +113,7 @@ def export_options(config: Any) -> dict[str, Any]:
                 value=num_rows(neuron),
             )
         options |= {"speculation": True, "extend_length": (neuron.speculation_length or _CANDIDATES) + 1}
-    if neuron.enable_eagle_speculation and (layers := _layers_of(config.fused_spec_config)):
-        options["hidden_state_layers"] = layers
     return options
-
-
-def _layers_of(draft: object) -> tuple[int, ...]:
-    """Layers whose inputs an EAGLE-3 draft names in its configuration; none: the usual ones."""
-    path = Path(getattr(draft, "draft_model_path", None) or "") / "config.json"
-    named = read_object(path).get("eagle_config") or {} if path.is_file() else {}
-    return tuple(named.get("eagle_aux_hidden_state_layer_ids") or ())
 
 
 _CANDIDATES = 7

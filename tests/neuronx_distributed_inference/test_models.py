@@ -19,6 +19,7 @@ from optimum_neuron.errors import (
     ModelError,
     NotExportedError,
     ShapeError,
+    WeightsError,
 )
 from optimum_neuron.neuronx_distributed_inference import (
     FusedSpecNeuronConfig,
@@ -217,12 +218,17 @@ def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
 
 
 @pytest.mark.full(days=2)
-def test_an_eagle_draft_changes_no_token(tmp_path):
+@pytest.mark.parametrize("generation", ["EAGLE", "EAGLE-3"])
+def test_an_eagle_draft_changes_no_token(tmp_path, generation):
     checkpoint = tiny.save_tiny(tmp_path / "target", "llama")
     target = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
-    draft = eagle.draft_config(target.config)
-    folder = eagle.saved(draft, eagle.draft_tensors(draft), tmp_path / "draft")
-    config = config_of(checkpoint, batch_size=1, speculation_length=3, enable_eagle_speculation=True, is_eagle3=True)
+    draft, tensors = eagle.first_draft(target.config)
+    if generation == "EAGLE-3":
+        draft = eagle.draft_config(target.config)
+        tensors = eagle.draft_tensors(draft)
+    folder = eagle.saved(draft, tensors, tmp_path / "draft")
+    options = {"batch_size": 1, "speculation_length": 3, "enable_eagle_speculation": True}
+    config = config_of(checkpoint, **options, is_eagle3=generation == "EAGLE-3")
     config.fused_spec_config = FusedSpecNeuronConfig(None, draft_model_path=str(folder))
     model = NeuronLlamaForCausalLM(checkpoint, config)
     model.compile(tmp_path / "both")
@@ -233,8 +239,19 @@ def test_an_eagle_draft_changes_no_token(tmp_path):
         ids, max_new_tokens=10, do_sample=False, eos_token_id=-1, pad_token_id=0
     )
     assert tokens[0, 6:].tolist() == answer(target, ids[0], 10)
-    assert model.compiled.last_speculation.draft == "EAGLE-3 draft"
+    assert model.compiled.last_speculation.draft == f"{generation} draft"
     model.close()
+
+
+def test_an_eagle_draft_of_another_generation_is_refused(checkpoint, reference, tmp_path):
+    folder = eagle.saved(*eagle.first_draft(reference.config), tmp_path / "draft")
+    config = config_of(checkpoint, batch_size=1, enable_eagle_speculation=True, is_eagle3=True)
+    config.fused_spec_config = FusedSpecNeuronConfig(None, draft_model_path=str(folder))
+    with raises(ConfigError, option="is_eagle3"):
+        NeuronLlamaForCausalLM(checkpoint, config).compile(tmp_path)
+    config.fused_spec_config.draft_model_path = str(tmp_path / "none")
+    with raises(WeightsError, path=str(tmp_path / "none")):
+        NeuronLlamaForCausalLM(checkpoint, config).compile(tmp_path)
 
 
 def test_each_row_has_its_adapter(checkpoint, reference, tmp_path):
