@@ -20,7 +20,7 @@ from transformers import GenerationConfig
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, LogitMatchingError
 from ..modeling import SequenceSlots
-from .adapter import HuggingFaceGenerationAdapter
+from .adapter import SETTINGS, HuggingFaceGenerationAdapter, no_token
 from .application import NeuronBaseForCausalLM
 from .sampling import prepare_sampling_params
 
@@ -144,7 +144,7 @@ def generate_expected_logits(
     room = neuron_model.config.neuron_config.seq_len - input_ids.shape[1]
     settings = copy.deepcopy(generation_config or getattr(module, "generation_config", None) or GenerationConfig())
     num_tokens = min(num_tokens or room, room)
-    settings.update(do_sample=False, temperature=None, top_k=None, top_p=None)
+    settings.update(do_sample=False, **SETTINGS)
     settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=num_tokens)
     settings.update(return_dict_in_generate=True, output_scores=False, output_logits=True)
     ids, mask = _padded_left(input_ids, inputs_attention_mask)
@@ -194,10 +194,11 @@ def check_accuracy(
     else:
         expected = _without_prompts(torch.as_tensor(expected_token_ids), ids_RC)
     expected = expected[:, :num_tokens_to_check]
-    settings = {"do_sample": False, "max_new_tokens": expected.shape[1], "eos_token_id": -1, "pad_token_id": 0}
+    settings = {"do_sample": False, "max_new_tokens": expected.shape[1], "pad_token_id": 0}
+    settings["eos_token_id"] = no_token(neuron_model)
     options: dict[str, Any] = {} if draft_model is None else {"assistant_model": draft_model}
     greedy = copy.deepcopy(generation_config or neuron_model.compiled.generation_config)
-    greedy.update(temperature=None, top_k=None, top_p=None, **settings)
+    greedy.update(**SETTINGS, **settings)
     if neuron_model.on_device_sampling:
         options["sampling_params"] = prepare_sampling_params(len(ids_RC))
     adapter = HuggingFaceGenerationAdapter(neuron_model)

@@ -19,8 +19,13 @@ from .inputs import fitting
 from .parts import OnDeviceSamplingConfig
 from .sampling import Sampler, prepare_sampling_params
 
-_SETTINGS = {"top_k": 50, "top_p": 1.0, "temperature": 1.0}
+SETTINGS = {"top_k": 50, "top_p": 1.0, "temperature": 1.0}
 """Settings of sampling, with the defaults of transformers."""
+
+
+def no_token(model: NeuronBaseForCausalLM) -> int:
+    """Return an `eos_token_id` that no answer has: None would be that of the checkpoint."""
+    return int(model.config.get_text_config().vocab_size)
 
 
 class _Drawn(LogitsProcessor):
@@ -94,7 +99,7 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         options = settings.update(**options)
         if (sampler := self._sampler(settings, sampling_params)) is not None:
             options["logits_processor"] = [*(options.get("logits_processor") or []), *sampler]
-            settings.update(do_sample=False, **dict.fromkeys(_SETTINGS))
+            settings.update(do_sample=bool(sampler), **SETTINGS)
         if (draft := self._draft(assistant_model)) is not None:
             options["assistant_model"] = draft
         if adapter_ids is not None:
@@ -112,11 +117,11 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         sampler = Sampler(NeuronConfig(on_device_sampling_config=config))
         if given is not None:
             check_params(given, config, len(given))
-        if sampler.is_greedy:
+        if sampler.is_greedy or (given is None and not settings.do_sample):
             return []
         if given is None:
-            values = {name: getattr(settings, name) for name in _SETTINGS}
-            named = {name: _SETTINGS[name] if value is None else value for name, value in values.items()}
+            values = {name: getattr(settings, name) for name in SETTINGS}
+            named = {name: SETTINGS[name] if value is None else value for name, value in values.items()}
             given = prepare_sampling_params(1, **named)
             check_params(given, config, 1)
         return [_Drawn(sampler, given)]

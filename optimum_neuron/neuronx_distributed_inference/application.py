@@ -11,6 +11,7 @@ A folder that `compile` writes has `neuron_config.json`, the export in `compiled
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +36,8 @@ from .inputs import fitting, positions_of
 from .merging import merged
 from .options import export_options, num_rows
 from .sampling import Sampler, prepare_sampling_params, validate_sampling_params
+
+logger = logging.getLogger(__name__)
 
 COMPILED, DRAFT = "compiled", "draft"
 """Folders in a compiled model's."""
@@ -83,6 +86,24 @@ class NeuronBaseForCausalLM:
     def on_device_sampling(self) -> bool:
         """Whether calls return tokens."""
         return self.neuron_config.on_device_sampling_config is not None
+
+    @classmethod
+    def save_quantized_state_dict(cls, model_path: str | Path, config: InferenceConfig) -> None:
+        """Check the options of a quantization; there is no file to write: `compile` quantizes the checkpoint itself.
+
+        Args:
+            model_path: folder of the checkpoint.
+            config: its configuration, with `quantized=True`.
+
+        Raises:
+            ConfigError: it is not quantized, an option is unknown, or the checkpoint contradicts it.
+        """
+        if not config.neuron_config.quantized:
+            hint = "Pass NeuronConfig(quantized=True, quantized_checkpoints_path=..., quantization_dtype=...)."
+            raise ConfigError("The configuration is not quantized.", hint=hint, option="quantized")
+        cls(model_path, config)._checked_config(export_options(config))
+        folder = config.neuron_config.quantized_checkpoints_path
+        logger.info("Nothing is written to %s: compile() quantizes the checkpoint.", folder)
 
     # Compile and load.
 

@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationConfig
 
 from ..errors import invalid_choice
-from .adapter import HuggingFaceGenerationAdapter
+from .adapter import HuggingFaceGenerationAdapter, no_token
 from .application import NeuronBaseForCausalLM
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,9 @@ def benchmark_sampling(
     num_new, num_rows = neuron.max_length - num_prompt, neuron.batch_size
     ids = torch.zeros(num_rows, num_prompt, dtype=torch.long)
     settings = copy.deepcopy(generation_config or model.compiled.generation_config)
-    settings.update(eos_token_id=-1, pad_token_id=0, max_new_tokens=num_new, max_length=None, min_new_tokens=None)
+    settings.update(
+        eos_token_id=no_token(model), pad_token_id=0, max_new_tokens=num_new, max_length=None, min_new_tokens=None
+    )
     options = {} if draft_model is None else {"assistant_model": draft_model}
     adapter, runs = HuggingFaceGenerationAdapter(model), list[tuple[float, _TokenTimes]]()
 

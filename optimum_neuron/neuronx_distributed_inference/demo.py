@@ -22,10 +22,11 @@ from transformers import AutoTokenizer, GenerationConfig, set_seed
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import NeuronError
 from .accuracy import check_accuracy, check_accuracy_logits, get_generate_outputs
+from .adapter import SETTINGS
 from .application import NeuronBaseForCausalLM
 from .benchmark import benchmark_sampling
 from .config import NeuronConfig
-from .demo_arguments import CheckAccuracyMode, neuron_keywords, parse_args as parse
+from .demo_arguments import CheckAccuracyMode, neuron_keywords, parse_args as parse, without_effect
 from .families import FAMILIES, model_class
 from .inference_config import load_pretrained_config
 from .parts import FusedSpecNeuronConfig
@@ -33,6 +34,7 @@ from .parts import FusedSpecNeuronConfig
 logger = logging.getLogger(__name__)
 
 Model = type[NeuronBaseForCausalLM]
+_MODULES = "modules_to_not_convert"
 
 
 def parse_args(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -52,6 +54,7 @@ def _draft(model_cls: Model, args: argparse.Namespace, keywords: dict[str, Any])
     if args.draft_model_path is None:
         return None
     own = {name: value for name, value in keywords.items() if "speculation" not in name and name != "lora_config"}
+    own[_MODULES] = own.pop(f"draft_model_{_MODULES}", own.get(_MODULES))
     if args.draft_model_tp_degree is not None:
         own["tp_degree"] = args.draft_model_tp_degree
     config = model_cls.get_config_cls()(
@@ -63,6 +66,8 @@ def _draft(model_cls: Model, args: argparse.Namespace, keywords: dict[str, Any])
 def run_inference(model_cls: Model, args: argparse.Namespace) -> None:
     """Do what the arguments ask for."""
     print("Loading configs...")
+    if unused := without_effect(args):
+        logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
     keywords, neuron_config = create_neuron_config(model_cls, args)
     draft, fused = _draft(model_cls, args, keywords), None
     if neuron_config.enable_fused_speculation and draft is not None:
@@ -92,7 +97,7 @@ def _settings(args: argparse.Namespace) -> GenerationConfig:
         settings = GenerationConfig.from_pretrained(args.model_path)
     except OSError:
         settings = GenerationConfig()
-    drawn = {"top_k": args.top_k, "top_p": args.top_p, "temperature": args.temperature} if args.do_sample else {}
+    drawn = {name: getattr(args, name) for name in SETTINGS} if args.do_sample else SETTINGS
     settings.update(do_sample=args.do_sample, pad_token_id=args.pad_token_id, **drawn)
     return settings
 
@@ -109,11 +114,11 @@ def _compile(
         print("\nSkipping model compilation")
         return True
     print("\nCompiling and saving model...")
-    model.compile(args.compiled_model_path, debug=args.hlo_debug, dry_run=args.compile_dry_run)
+    model.compile(args.compiled_model_path, debug=bool(args.hlo_debug), dry_run=args.compile_dry_run)
     tokenizer.save_pretrained(args.compiled_model_path)
     if draft is not None:
         print("\nCompiling and saving draft model...")
-        draft.compile(_draft_folder(args), debug=args.hlo_debug, dry_run=args.compile_dry_run)
+        draft.compile(_draft_folder(args), debug=bool(args.hlo_debug), dry_run=args.compile_dry_run)
     print(f"Compiling and tracing time: {time.monotonic() - started} seconds")
     return not (args.compile_only or args.compile_dry_run)
 
@@ -197,6 +202,14 @@ def run_generation(
         print(f"Output {number}: {text}")
 
 
+def _show_log() -> None:
+    """Show messages from INFO up, unless the environment names another level."""
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    own = logging.getLogger(__package__)
+    if own.parent is not None and own.parent.level == logging.NOTSET:
+        own.setLevel(logging.INFO)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status.
 
@@ -204,6 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: its arguments; None for those of the process.
     """
     args = parse_args(argv)
+    _show_log()
     set_seed(0)
     try:
         run_inference(model_class(args.model_type), args)

@@ -38,7 +38,16 @@ _NOT_FLAGS = (*_OF_FILES, *_OBJECTS, "tensor_capture_config", "tensor_replacemen
 _RENAMED = {"is_block_kv_layout": "enable_block_kv_layout", "is_prefix_caching": "enable_prefix_caching"}
 """Keywords whose flag has another name."""
 _LORA = ("max_loras", "max_lora_rank", "max_cpu_loras", "target_modules", "lora_ckpt_json")
+_MODULES = "modules_to_not_convert"
 _SAMPLING = ("do_sample", "top_k", "top_p", "temperature", "dynamic", "global_topk")
+_SPELLED = {"start_rank_id": "--start_rank_id", "local_ranks_size": "--local_ranks_size"}
+"""Keywords whose flag also has underscores."""
+_WITHOUT_EFFECT = (
+    *("hlo_debug", "enable_torch_dist", "top_k_kernel_enabled", "sampling_dp_degree", "capture_indices"),
+    *("input_capture_save_dir", "k_quant_method", "v_quant_method", "kv_quant_dtype", "kv_direct_cast"),
+)
+"""Arguments that are no keywords of `NeuronConfig`, and do nothing here."""
+_OF_CACHE = ("per_tensor_symmetric", "per_channel_symmetric", "per_key_symmetric")
 _NUMBERS_OF_NONE = ("windowed_context_encoding_size", "quantization_block_size", "quantization_block_axis")
 _INTS = (*DERIVED, "max_new_tokens", "world_size", "logical_nc_config", "scratchpad_page_size")
 
@@ -79,8 +88,10 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--num-tokens-to-check", type=int)
     run.add_argument("--input-start-offsets", type=int, nargs="+")
     run.add_argument("--pad-token-id", type=int, default=0)
-    for flag in ("skip-compile", "compile-only", "compile-dry-run", "hlo-debug", "enable-torch-dist"):
+    for flag in ("skip-compile", "compile-only", "compile-dry-run"):
         run.add_argument(f"--{flag}", action="store_true")
+    for flag in ("hlo-debug", "enable-torch-dist"):
+        run.add_argument(f"--{flag}", action="store_true", default=None)
     run.add_argument("--on-device-sampling", action="store_true", help="decode steps pick tokens")
     run.add_argument("--top-k", type=int, default=1)
     run.add_argument("--top-p", type=float, default=1.0)
@@ -103,6 +114,14 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--lora-ckpt-json")
     run.add_argument("--adapter-id", dest="adapter_ids", action="append", help="of each prompt")
     run.add_argument("--logical-neuron-cores", type=int, help=argparse.SUPPRESS)
+    for name in ("k-quant-method", "v-quant-method"):
+        run.add_argument(f"--{name}", choices=_OF_CACHE)
+    run.add_argument("--kv-quant-dtype", choices=["float8_e4m3fn"])
+    run.add_argument("--kv-direct-cast", action=argparse.BooleanOptionalAction)
+    run.add_argument("--capture-indices", nargs="+", help='"auto", or numbers of calls')
+    run.add_argument("--input-capture-save-dir")
+    run.add_argument("--medusa-tree-json", dest="medusa_tree", type=_json, help="file of a tree")
+    run.add_argument("--token-tree-json", dest="token_tree_config", type=_json, help="file of a tree")
 
 
 def _add_keywords(run: argparse.ArgumentParser) -> None:
@@ -112,7 +131,9 @@ def _add_keywords(run: argparse.ArgumentParser) -> None:
     for name in names:
         flag, default = f"--{_RENAMED.get(name, name).replace('_', '-')}", defaults[name]
         options: dict[str, Any] = {"dest": name, "default": None}
-        if name in _LISTS:
+        if name in _SPELLED:
+            run.add_argument(flag, _SPELLED[name], type=int, **options)
+        elif name in _LISTS:
             run.add_argument(flag, nargs="+", type=int, **options)
         elif default is False:
             run.add_argument(flag, action="store_true", **options)
@@ -130,6 +151,11 @@ def _add_keywords(run: argparse.ArgumentParser) -> None:
     run.add_argument("--max-num-seqs", type=int)
 
 
+def without_effect(args: argparse.Namespace) -> list[str]:
+    """Return the flags that were passed and do nothing, beside those of `NeuronConfig`."""
+    return [f"--{name.replace('_', '-')}" for name in _WITHOUT_EFFECT if getattr(args, name) is not None]
+
+
 def neuron_keywords(args: argparse.Namespace, kind: type[NeuronConfig]) -> dict[str, Any]:
     """Return the keywords of `NeuronConfig` that arguments name."""
     of_experts = (*OF_EXPERTS, "disable_normalize_top_k_affinities", "router_act_fn", "router_dtype")
@@ -138,23 +164,32 @@ def neuron_keywords(args: argparse.Namespace, kind: type[NeuronConfig]) -> dict[
     if args.on_device_sampling:
         values = {name: value for name in _SAMPLING if (value := getattr(args, name)) is not None}
         given["on_device_sampling_config"] = OnDeviceSamplingConfig(**values)
-    if args.enable_lora:
+    if args.enable_lora or args.enable_dynamic_multi_lora:
         values = {name: value for name in _LORA if (value := getattr(args, name)) is not None}
         paths = {"lora_ckpt_paths": args.lora_ckpt_paths, "lora_ckpt_paths_cpu": args.lora_ckpt_paths_cpu}
         given["lora_config"] = LoraServingConfig(**values, **paths, dynamic_multi_lora=args.enable_dynamic_multi_lora)
     if args.enable_chunked_prefill:
         given |= {"chunked_prefill_config": {"max_num_seqs": args.max_num_seqs or 0}, "is_block_kv_layout": True}
     if args.modules_to_not_convert_file is not None:
-        given["modules_to_not_convert"] = _modules(args.modules_to_not_convert_file)
+        given |= _modules(args.modules_to_not_convert_file)
     return given
 
 
-def _modules(path: str) -> list[str]:
-    """The modules that are not quantized, of a JSON file."""
+def _json(path: str) -> Any:
+    """The content of a JSON file."""
     try:
-        content = json.loads(Path(path).read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be read: {error}") from error
+
+
+def _modules(path: str) -> dict[str, list[str]]:
+    """The modules of the model and of its draft that are not quantized, of a JSON file."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        parts = {"": content.get("model", content), "draft_model_": content.get("draft_model")}
+        return {f"{part}{_MODULES}": list(one[_MODULES]) for part, one in parts.items() if one}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
         hint = 'Pass a JSON file with {"modules_to_not_convert": [...]}.'
-        raise ConfigError(f"{path} cannot be read: {error}.", hint=hint, file=path) from error
-    content = content.get("model", content)
-    return list(content["modules_to_not_convert"])
+        message = f"{path} cannot be read ({type(error).__name__}: {error})."
+        raise ConfigError(message, hint=hint, file=path) from error

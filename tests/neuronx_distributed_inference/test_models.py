@@ -128,6 +128,16 @@ def test_rows_have_sampling_parameters_of_their_own(model, reference):
     assert tokens[1, 0] == likeliest[place] and place > 0
 
 
+def test_without_parameters_the_settings_say_how_tokens_are_picked(model, reference):
+    ids = prompts(2, 9)
+    options = {"attention_mask": torch.ones_like(ids), "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": 6}
+    adapter = HuggingFaceGenerationAdapter(model)
+    greedy = adapter.generate(ids, do_sample=False, **options)
+    assert greedy[:, 9:].tolist() == [answer(reference, row, 6) for row in ids]
+    drawn = adapter.generate(ids, do_sample=True, top_k=9, temperature=3.0, num_return_sequences=2, **options)
+    assert len(drawn) == 4 and torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[::2], greedy)
+
+
 def test_sequences_begin_and_end_one_by_one(model, reference):
     model.reset()
     first, second = prompts(1, 7)[0], prompts(1, 5, seed=1)[0]
@@ -341,6 +351,17 @@ def test_wrong_uses_are_refused(checkpoint, compiled, model, tmp_path):
         model(prompts(2, 1), position_ids=torch.tensor([[7], [5]]))
     with raises(ShapeError, rows=[True, False]):
         model(prompts(2, 1), position_ids=torch.tensor([[0], [5]]))
+
+
+def test_quantized_checkpoints_are_checked(checkpoint, tmp_path):
+    options = {"quantized": True, "quantized_checkpoints_path": str(tmp_path / "q"), "quantization_dtype": "int3"}
+    with raises(ConfigError, value="int3"):
+        NeuronLlamaForCausalLM.save_quantized_state_dict(checkpoint, config_of(checkpoint, **options))
+    with raises(ConfigError, option="quantized"):
+        NeuronLlamaForCausalLM.save_quantized_state_dict(checkpoint, config_of(checkpoint))
+    NeuronLlamaForCausalLM.save_quantized_state_dict(
+        checkpoint, config_of(checkpoint, **options | {"quantization_dtype": "int8"})
+    )
 
 
 def test_long_prompts_are_cut_if_that_is_allowed(model, reference, caplog, monkeypatch):
