@@ -154,13 +154,7 @@ def load_checkpoint(
     """
     _require_ranks()
     finalize_checkpoint()
-    tags = completed_tags(local_path(path))
-    require_everywhere(
-        None if tags or tag is not None else f"there is no complete checkpoint under {path}.",
-        "Pass the folder of all checkpoints, which save_checkpoint wrote.",
-        path=str(path),
-    )
-    folder = local_path(path) / (tags[-1] if tag is None else str(tag))
+    folder = local_path(path) / _complete(local_path(path), tag)
     if model is not None:
         _require_degrees(folder / "model")
         _load(model, folder / "model" / _name(), strict=strict)
@@ -176,6 +170,23 @@ def load_checkpoint(
     content = folder / "user_content.pt"
     with ending_together("Load another checkpoint."):
         return serialization.read_file(content) if content.exists() else None
+
+
+def _complete(folder: Path, tag: str | int | None) -> str:
+    """Name of a checkpoint that all ranks load; one without marks, such as a converted one, is loaded by its tag."""
+    tags = completed_tags(folder)
+    problem = None
+    if tag is None and not tags:
+        problem = f"there is no complete checkpoint under {folder}."
+    elif tag is not None and not (folder / str(tag)).is_dir():
+        problem = f"there is no checkpoint {folder / str(tag)}; complete are: {', '.join(tags) or 'none'}."
+    elif tag is not None and str(tag) not in tags and (folder / str(tag) / "checkpoint").exists():
+        problem = f"{folder / str(tag)} was begun, and is not complete; complete are: {', '.join(tags) or 'none'}."
+    hint = "Pass the folder of all checkpoints, which save_checkpoint wrote, and the tag of a complete one."
+    require_everywhere(problem, hint, path=str(folder), tag=tag, tags=tags)
+    chosen = tags[-1] if tag is None else str(tag)
+    require_agreement("checkpoints to load", {"tag": chosen})
+    return chosen
 
 
 def _load(target: Any, file: Path, *, strict: bool = True) -> None:

@@ -38,7 +38,7 @@ def save(
 ) -> None:
     """Save nested data with its tensors on the CPU, in the first process: `xm.save`.
 
-    Every process calls it, and none waits for another.
+    Every process calls it, and none waits for another. A file appears when it is complete, as by `save_tensors`.
 
     Args:
         data: nested data.
@@ -46,8 +46,14 @@ def save(
         master_only: write in the first process only; otherwise each process needs a file of its own.
         global_master: first of all processes; False: of each machine.
     """
-    if not master_only or is_master_ordinal(local=not global_master):
-        torch.save(to_cpu(data), file_or_path)
+    if master_only and not is_master_ordinal(local=not global_master):
+        return
+    if isinstance(file_or_path, (str, os.PathLike)):
+        path = Path(os.path.realpath(file_or_path))
+        if path.is_file() or not path.exists():
+            write_file(to_cpu(data), path)
+            return
+    torch.save(to_cpu(data), file_or_path)  # an open file, or a device such as /dev/null
 
 
 def save_tensors(data: object, path: str | Path, master_only: bool = True, global_master: bool = False) -> None:

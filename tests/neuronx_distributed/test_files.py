@@ -9,32 +9,55 @@ from pathlib import Path
 import pytest
 import torch
 
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ArtifactError, ConfigError
 from optimum_neuron.neuronx_distributed import checkpoint, checkpointing, parallel_state
+from optimum_neuron.xla import serialization
 
 KILLED = """
 import os, signal, sys
 from optimum_neuron.neuronx_distributed import checkpointing
+from optimum_neuron.xla import serialization
 
 class Ending:
     def __reduce__(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
-checkpointing.save({"large": list(range(100000)), "last": Ending()}, sys.argv[1], save_xser=sys.argv[2] == "xser")
+data = {"large": list(range(100000)), "last": Ending()}
+if sys.argv[2] == "xm":
+    serialization.save(data, sys.argv[1] + "/whole.pt")
+checkpointing.save(data, sys.argv[1], save_xser=sys.argv[2] == "xser")
 """
+
+
+def _kill(folder: Path, kind: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(folder), kind]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode < 0
 
 
 @pytest.mark.parametrize("kind", ["whole", "xser"])
 def test_killed_while_writing(tmp_path: Path, kind: str) -> None:
     by_tensor = kind == "xser"
     checkpointing.save({"model": {"weight": torch.arange(3)}}, tmp_path, save_xser=by_tensor)
-    command = [sys.executable, "-c", KILLED, str(tmp_path), kind]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode < 0
+    _kill(tmp_path, kind)
     held = checkpointing.load(tmp_path, load_xser=by_tensor)
     assert torch.equal(held["model"]["weight"], torch.arange(3))
     if not by_tensor:
         file = tmp_path / "tp_rank_00_pp_rank_00" / "checkpoint.pt"
         assert torch.equal(torch.load(file, weights_only=True)["model"]["weight"], torch.arange(3))
+
+
+def test_killed_in_xm_save(tmp_path: Path) -> None:
+    file, link = tmp_path / "whole.pt", tmp_path / "link.pt"
+    link.symlink_to(file)
+    serialization.save(torch.arange(3), link)
+    assert link.is_symlink() and torch.equal(torch.load(file), torch.arange(3))
+    _kill(tmp_path, "xm")
+    assert torch.equal(torch.load(file), torch.arange(3))
+    with pytest.raises(ArtifactError) as error:
+        serialization.save(torch.arange(3), tmp_path / "absent" / "whole.pt")
+    assert error.value.details["path"] == str(tmp_path / "absent" / "whole.pt")
+    serialization.save(torch.arange(3), "/dev/null")
+    assert not Path("/dev/null").is_file()
 
 
 def test_names_that_are_no_folders() -> None:
@@ -58,3 +81,19 @@ def test_saving_again_leaves_no_files_of_other_ranks(tmp_path: Path, monkeypatch
     assert [file.name for file in optim.iterdir()] == ["dp_rank_00_tp_rank_00_pp_rank_00.pt"]
     with pytest.raises(ConfigError):
         checkpoint.save_checkpoint(tmp_path, "a", num_kept_ckpts=0)
+
+
+def test_a_checkpoint_that_is_not_complete_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_require_ranks", lambda: None)
+    monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 1)
+    model: dict[str, torch.Tensor] = {}
+    checkpoint.save_checkpoint(tmp_path, "a", model={"weight": torch.arange(3)})
+    checkpoint.load_checkpoint(tmp_path, "a", model=model)
+    (tmp_path / "a" / "done").unlink()
+    for tag in (None, "a", "b"):
+        with pytest.raises(ConfigError) as error:
+            checkpoint.load_checkpoint(tmp_path, tag, model=model)
+        assert error.value.details["tag"] == tag
+    (tmp_path / "a" / "checkpoint").unlink()  # converters write no marks
+    checkpoint.load_checkpoint(tmp_path, "a", model=model)
+    assert model["weight"].tolist() == [0, 1, 2]
