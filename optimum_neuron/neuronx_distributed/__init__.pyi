@@ -28,6 +28,7 @@ from . import (
     pipeline as pipeline,
     qkv_linear as qkv_linear,
     random_numbers as random_numbers,
+    rotary as rotary,
     sharding as sharding,
     simulated as simulated,
     traces as traces,

@@ -223,7 +223,10 @@ def _on_meta(model_fn: Callable[..., nn.Module], include_buffers: bool, args: An
     if include_buffers:
         with torch.device("meta"):
             return model_fn(*args, **kwargs)
-    hook = register_module_parameter_registration_hook(lambda module, name, parameter: _moved(parameter, "meta"))
+    # A weight that another module has already stays the same weight.
+    hook = register_module_parameter_registration_hook(
+        lambda module, name, parameter: parameter if parameter.is_meta else _moved(parameter, "meta")
+    )
     try:
         return model_fn(*args, **kwargs)
     finally:
@@ -238,20 +241,22 @@ def _moved(parameter: nn.Parameter, device: str) -> nn.Parameter:
 
 
 def _give_memory(model: nn.Module) -> None:
-    """Give parameters and buffers memory, and keep what they say about ranks."""
+    """Give parameters and buffers memory, and keep what they say about ranks, and which of them are one."""
+    made: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
-            if parameter is not None and parameter.device.type == "meta":
-                module._parameters[name] = _moved(parameter, "cpu")
+            if parameter is not None and parameter.is_meta:
+                module._parameters[name] = made.setdefault(id(parameter), _moved(parameter, "cpu"))
         for name, buffer in list(module._buffers.items()):
-            if buffer is not None and buffer.device.type == "meta":
+            if buffer is not None and buffer.is_meta:
                 module._buffers[name] = torch.empty_like(buffer, device="cpu")
 
 
+@torch.no_grad()
 def _initialize(model: nn.Module, param_init_fn: Callable[..., Any]) -> None:
+    """Call a function for each module: those without parameters can have buffers, or make their children again."""
     for module in model.modules():
-        if any(True for _ in module.parameters(recurse=False)):
-            param_init_fn(module, torch.device("cpu"))
+        param_init_fn(module, torch.device("cpu"))
 
 
 def _checkpointed(model: nn.Module, chosen: Any) -> tuple[type[nn.Module], ...]:

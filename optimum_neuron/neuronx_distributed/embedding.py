@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings, simulated
 from .arithmetic import divide, get_padding_length
-from .layers import Initializer, parallel_parameter
+from .layers import Initializer, draw, parallel_parameter
 
 
 class ParallelEmbedding(nn.Module):
@@ -69,7 +69,7 @@ class ParallelEmbedding(nn.Module):
             self.pad_size = get_padding_length(divided, self.tp_size)
         self.num_embeddings = num_embeddings + (0 if shard_across_embedding else self.pad_size)
         self.embedding_dim = embedding_dim + (self.pad_size if shard_across_embedding else 0)
-        self.padding_idx = padding_idx
+        self.padding_idx, self.init_method = padding_idx, init_method
         self._find_range()
         self.weight = parallel_parameter(
             (self.num_embeddings, self.embedding_dim),
@@ -80,6 +80,10 @@ class ParallelEmbedding(nn.Module):
             device=device,
             rank_ordering=rank_ordering,
         )
+
+    def init_weight_cpu(self) -> None:
+        """Draw the weight again, as when the layer was made."""
+        draw(self.weight, self.init_method, mappings.rank_in(self.tensor_model_parallel_group))
 
     def _find_range(self) -> None:
         """The ids of this rank, and which of them is padding."""

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings
 from .arithmetic import divide, get_padding_length
-from .attributes import part_of, set_tensor_model_parallel_attributes
+from .attributes import is_divided, part_of, set_tensor_model_parallel_attributes
 
 Initializer = Callable[[torch.Tensor], Any]
 
@@ -44,11 +44,11 @@ class BaseParallelLinear(nn.Module):
         if self.pad and self.training:
             raise ConfigError("Layers with pad=True do not train.", hint="Call model.eval(), or pass pad=False.")
 
-    def _make_weight(self, rows: int, columns: int, init_method: Initializer | None) -> None:
+    def _make_weight(self, rows: int, columns: int) -> None:
         weight = parallel_parameter(
             (rows, columns),
             self.partition_dim,
-            init_method or (lambda whole: nn.init.kaiming_uniform_(whole, a=math.sqrt(5))),
+            self.init_method or default_init,
             group=self.tensor_parallel_group,
             stride=self.stride,
             dtype=self.dtype,
@@ -57,6 +57,12 @@ class BaseParallelLinear(nn.Module):
             keeps=self if self.keep_master_weight else None,
         )
         self.weight = weight
+
+    def init_weight_cpu(self) -> None:
+        """Draw the weight again, as when the layer was made."""
+        whole = draw(self.weight, self.init_method or default_init, mappings.rank_in(self.tensor_parallel_group))
+        if self.keep_master_weight:
+            self.master_weight = whole
 
     def _make_bias(self, length: int, columns: int, *, is_divided: bool) -> None:
         if not self.add_bias:
@@ -78,6 +84,15 @@ class BaseParallelLinear(nn.Module):
         """Return sizes and ranks, for `print`."""
         rows, columns = self.weight.shape
         return f"in_features={columns}, out_features={rows}, bias={self.bias is not None}, ranks={self.tp_size}"
+
+
+def default_init(whole: torch.Tensor) -> None:
+    """Draw a whole weight as `torch.nn.Linear` does.
+
+    Args:
+        whole: the weight, which is changed.
+    """
+    nn.init.kaiming_uniform_(whole, a=math.sqrt(5))
 
 
 def parallel_parameter(
@@ -113,14 +128,29 @@ def parallel_parameter(
         set_tensor_model_parallel_attributes(parameter, True, dim, stride, size, rank_ordering)
     if place.type == "meta":
         return parameter
-    with torch.no_grad():
-        whole = torch.empty(shape, dtype=torch.float32, device="cpu")
-        init_method(whole)
-        whole = whole.to(dtype)
-        parameter.copy_(part_of(whole, parameter, rank))
+    whole = draw(parameter, init_method, rank)
     if keeps is not None:
         keeps.master_weight = whole
     return parameter
+
+
+@torch.no_grad()
+def draw(parameter: nn.Parameter, init_method: Initializer, rank: int) -> torch.Tensor:
+    """Draw a whole parameter in float32 on the CPU, give a rank its part, and return the whole in its dtype.
+
+    Args:
+        parameter: the rank's part, whose attributes say how ranks divide it.
+        init_method: draws the whole, in place.
+        rank: the rank.
+    """
+    shape = list(parameter.shape)
+    if is_divided(parameter):
+        shape[parameter.partition_dim] *= parameter.num_partitions
+    whole = torch.empty(shape, dtype=torch.float32, device="cpu")
+    init_method(whole)
+    whole = whole.to(parameter.dtype)
+    parameter.copy_(part_of(whole, parameter, rank))
+    return whole
 
 
 def initialize_parameter(
@@ -141,18 +171,12 @@ def initialize_parameter(
         num_partitions: number of parts.
         init_method: draws the whole, in place.
         return_master_param: return the whole.
-        param_dtype: dtype in which it is returned; it is drawn in float32.
+        param_dtype: dtype in which it is returned.
         stride: pieces of a rank.
     """
     set_tensor_model_parallel_attributes(param, True, partition_dim, stride, num_partitions)
-    shape = list(param.shape)
-    shape[partition_dim] *= num_partitions
-    with torch.no_grad():
-        whole = torch.empty(shape, dtype=torch.float32, device="cpu")
-        init_method(whole)
-        whole = whole.to(param_dtype)
-        param.copy_(part_of(whole, param, mappings.rank_in(mappings.group_or_tensor(None))))
-    return whole if return_master_param else None
+    whole = draw(param, init_method, mappings.rank_in(mappings.group_or_tensor(None)))
+    return whole.to(param_dtype) if return_master_param else None
 
 
 class ColumnParallelLinear(BaseParallelLinear):
@@ -213,7 +237,7 @@ class ColumnParallelLinear(BaseParallelLinear):
             self.pad_size = get_padding_length(output_size, pad_alignment_size_per_rank * self.tp_size)
         self.output_size = output_size + self.pad_size
         self.output_size_per_partition = divide(self.output_size, self.tp_size)
-        self._make_weight(self.output_size, input_size, init_method)
+        self._make_weight(self.output_size, input_size)
         self._make_bias(self.output_size, input_size, is_divided=not gather_output)
 
     def forward(self, input: torch.Tensor, slice_indices: torch.Tensor | None = None) -> Any:
@@ -319,7 +343,7 @@ class RowParallelLinear(BaseParallelLinear):
             self.pad_size = get_padding_length(input_size, self.tp_size)
         self.input_size = input_size + self.pad_size
         self.input_size_per_partition = divide(self.input_size, self.tp_size)
-        self._make_weight(output_size, self.input_size, init_method)
+        self._make_weight(output_size, self.input_size)
         self._make_bias(output_size, self.input_size, is_divided=False)
         if self.bias is not None:
             self.bias.sequence_parallel_enabled = sequence_parallel_enabled

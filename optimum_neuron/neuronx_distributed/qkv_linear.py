@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings
 from .arithmetic import divide
-from .layers import Initializer, parallel_parameter, summed_gradient
+from .layers import Initializer, default_init, parallel_parameter, summed_gradient
 from .parallel_state import KV_SHARED, TENSOR, initialize_kv_group
 
 
@@ -61,20 +61,38 @@ class GQAQKVColumnParallelLinear(nn.Module):
         self.gather_output, self.use_bias, self.fuse_qkv = gather_output, bias, fuse_qkv
         self.sequence_parallel_enabled, self.kv_size_multiplier = sequence_parallel_enabled, kv_size_multiplier
         self.reduce_dtype = reduce_dtype
-        copies = {"q": 1, "k": kv_size_multiplier, "v": kv_size_multiplier}
-        sizes = {"q": output_sizes[0], "k": output_sizes[1], "v": output_sizes[1]}
-        self.sizes = {name: divide(sizes[name] * copies[name], self.tp_size) for name in sizes}
-        init_method = init_method or (lambda whole: nn.init.kaiming_uniform_(whole, a=math.sqrt(5)))
+        self._copies = {"q": 1, "k": kv_size_multiplier, "v": kv_size_multiplier}
+        self._whole = {"q": output_sizes[0], "k": output_sizes[1], "v": output_sizes[1]}
+        self.sizes = {name: divide(self._whole[name] * self._copies[name], self.tp_size) for name in self._whole}
         bound = 1 / math.sqrt(input_size)
-        for kind, shape, init in (
-            ("weight", (input_size,), init_method),
-            ("bias", (), lambda whole: nn.init.uniform_(whole, -bound, bound)),
-        ):
-            parts = {
-                name: self._part((sizes[name], *shape), copies[name], init, dtype, device)
-                for name in (sizes if bias or kind == "weight" else ())
-            }
-            self._keep(kind, parts)
+        self._kinds: dict[str, tuple[tuple[int, ...], Initializer]] = {
+            "weight": ((input_size,), init_method or default_init),
+            "bias": ((), lambda whole: nn.init.uniform_(whole, -bound, bound)),
+        }
+        for kind in self._kinds:
+            self._keep(kind, self._drawn(kind, dtype, torch.device(device) if device else torch.get_default_device()))
+
+    def _drawn(self, kind: str, dtype: torch.dtype, device: torch.device) -> dict[str, nn.Parameter]:
+        """Weights or biases of queries, keys, and values."""
+        shape, init = self._kinds[kind]
+        names = self._whole if self.use_bias or kind == "weight" else ()
+        return {
+            name: self._part((self._whole[name], *shape), self._copies[name], init, dtype, device) for name in names
+        }
+
+    @torch.no_grad()
+    def initialize_weight_biases(self) -> None:
+        """Draw weights and biases again, as when the layer was made."""
+        for kind in self._kinds:
+            own = getattr(self, f"{kind}_qkv" if self.fuse_qkv else f"{kind}_q")
+            if own is None:
+                continue
+            parts = self._drawn(kind, own.dtype, torch.device("cpu"))
+            if self.fuse_qkv:
+                own.copy_(torch.cat([part.detach() for part in parts.values()]))
+            else:
+                for name, part in parts.items():
+                    getattr(self, f"{kind}_{name}").copy_(part)
 
     def _part(
         self,

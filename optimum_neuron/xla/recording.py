@@ -50,6 +50,24 @@ def rebuild(operations: Sequence[Operation], slots: Sequence[SlotState]) -> fx.G
         return builder.finish()
 
 
+def narrow(module: fx.GraphModule) -> None:
+    """Make float64 float32, as the compiler does: scripts for Neuron add losses and take positions in float64."""
+
+    def narrowed(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(narrowed, value))
+        if value is torch.float64:
+            return torch.float32
+        is_wide = isinstance(value, torch.Tensor) and value.dtype == torch.float64
+        return value.to(torch.float32) if is_wide else value
+
+    for node in module.graph.nodes:
+        node.args = narrowed(node.args)
+        node.kwargs = {name: narrowed(value) for name, value in node.kwargs.items()}
+        if "val" in node.meta:
+            node.meta["val"] = narrowed(node.meta["val"])
+
+
 @functools.cache
 def overload_of(name: str) -> OpOverload:
     """The operator of a name such as "aten::add.Tensor"."""

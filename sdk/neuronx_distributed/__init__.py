@@ -121,6 +121,7 @@ _MOE = _missing(
 )
 _LORA = _missing("Pass a peft model to NeuronTrainer.", "LoraConfig", "LoraModel", "get_lora_model")
 _ATTENTION = _missing("Call torch.nn.functional.scaled_dot_product_attention.", "nki_flash_attn_func")
+_RING = _missing("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
 
 NAMES: Names = {
@@ -132,12 +133,15 @@ NAMES: Names = {
     },
     "neuronx_distributed.kernels": _ATTENTION,
     "neuronx_distributed.kernels.flash_attn": _ATTENTION,
+    "neuronx_distributed.kernels.ring_attention_kernel": _RING,
     "neuronx_distributed.modules": {},
     "neuronx_distributed.modules.lora": _LORA,
     "neuronx_distributed.modules.moe": _MOE,
     "neuronx_distributed.modules.moe.model": _MOE,
     "neuronx_distributed.modules.qkv_linear": _QKV,
     "neuronx_distributed.optimizer": _of("zero", "NeuronZero1Optimizer"),
+    "neuronx_distributed.overrides": {},
+    "neuronx_distributed.overrides.transformer_overrides": _of("rotary", "apply_rotary_pos_emb", "rotate_half"),
     "neuronx_distributed.parallel_layers": {
         **_LAYERS,
         **_REGIONS,

@@ -428,18 +428,46 @@ def configurations(device: str, rank: int) -> None:
         STATE.destroy_model_parallel()
 
 
+class Tied(nn.Module):
+    """A head that is the embedding, and a buffer in a module without parameters, which its parent makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = embedding.ParallelEmbedding(VOCABULARY, HIDDEN)
+        self.qkv = qkv_linear.GQAQKVColumnParallelLinear(HIDDEN, [8, 4], gather_output=False, fuse_qkv=False)
+        self.head = layers.ColumnParallelLinear(HIDDEN, VOCABULARY, bias=False, gather_output=False)
+        self.head.weight = self.embed.weight
+        self.scale = nn.BatchNorm1d(2, affine=False)
+
+
 def meta_initialization(device: str, rank: int) -> None:
+    """`init_weight_cpu` draws what the constructor draws; weights stay one; modules without parameters are made too."""
+
     def draw(module: nn.Module, device: torch.device) -> None:
-        for parameter in module.parameters(recurse=False):
-            nn.init.constant_(parameter, 0.5)
+        if isinstance(module, (layers.BaseParallelLinear, embedding.ParallelEmbedding)):
+            module.init_weight_cpu()
+        elif isinstance(module, qkv_linear.GQAQKVColumnParallelLinear):
+            module.initialize_weight_biases()
+        elif isinstance(module, nn.BatchNorm1d):
+            module.running_mean.fill_(0.5)
 
     init = {"meta_device_init": True, "param_init_fn": draw}
     config = configuration.neuronx_distributed_config(tensor_parallel_size=2, model_init_config=init)
-    model = configuration.initialize_parallel_model(config, Parallel)
-    STATE.destroy_model_parallel()
+    model = configuration.initialize_parallel_model(config, Tied, include_buffers=True).module
+    with torch.no_grad():
+        torch.manual_seed(3)
+        model.embed.init_weight_cpu()
+        model.qkv.initialize_weight_biases()
+    torch.manual_seed(3)
+    reference = embedding.ParallelEmbedding(VOCABULARY, HIDDEN)
+    other = qkv_linear.GQAQKVColumnParallelLinear(HIDDEN, [8, 4], gather_output=False, fuse_qkv=False)
+    assert torch.equal(model.embed.weight.cpu(), reference.weight)
+    for name, one in other.named_parameters():
+        assert torch.equal(model.qkv.get_parameter(name).cpu(), one), name
+    assert model.head.weight is model.embed.weight and model.head.weight.tensor_model_parallel
+    assert (model.scale.running_mean == 0.5).all()
     assert {parameter.device.type for parameter in model.parameters()} == {device}
-    weight = model.module.up.weight
-    assert weight.tensor_model_parallel and weight.shape == (8, HIDDEN) and (weight == 0.5).all()
+    STATE.destroy_model_parallel()
 
 
 def checkpoints(device: str, rank: int, folder: Path) -> None:

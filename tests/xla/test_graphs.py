@@ -113,6 +113,16 @@ def test_graphs_differ_by_structure_and_not_by_data(change, num_graphs):
     assert len(report.REPORT.rows) == num_graphs
 
 
+def test_float64_is_compiled_as_float32():
+    """NxD's examples add losses, and take angles of positions, in float64."""
+    total = torch.zeros(1, dtype=torch.double).to("xla")
+    total += torch.ones(2, device="xla").double().sum(-1, dtype=torch.float64)
+    angles = (torch.arange(4, device="xla").double()[:, None] @ total[None]).cos().to(torch.float32)
+    xla.sync()
+    assert total.item() == 2.0 and total.dtype == torch.float64
+    torch.testing.assert_close(angles.cpu()[:, 0], torch.arange(4.0).mul(2).cos())
+
+
 def test_random_numbers_between_two_bounds_are_compiled():
     """The overload of this operator is `from`, a word of Python."""
     numbers = torch.empty(64).to("xla").random_(2, 5)
