@@ -145,13 +145,11 @@ class GQAQKVColumnParallelLinear(nn.Module):
         elif self.tp_size > 1:
             input = summed_gradient(input, group, self.reduce_dtype or input.dtype)
         weights, biases = self._held("weight"), self._held("bias")
-        # Every copy of keys and values gives the input its gradient.
-        once = _scaled_gradient(input, 1 / self.kv_size_multiplier)
         outputs = []
         for name, weight in weights.items():
             is_query = name == "q"
             shared = weight if is_query else self._shared(weight)
-            output = F.linear(input if is_query else once, shared)
+            output = F.linear(input, shared)
             if self.gather_output:
                 output = mappings.gather_from_tensor_model_parallel_region(output, group)
             if self.use_bias:
@@ -173,8 +171,3 @@ class GQAQKVColumnParallelLinear(nn.Module):
         if not self.gather_output:
             return own
         return mappings.gather_from_tensor_model_parallel_region(own, self.tensor_parallel_group)
-
-
-def _scaled_gradient(value: torch.Tensor, factor: float) -> torch.Tensor:
-    result: torch.Tensor = mappings.Mapping.apply(value, mappings.same, lambda gradient: gradient * factor)
-    return result

@@ -211,6 +211,7 @@ def shared_heads(device: str, rank: int) -> None:
             # Each rank's heads of queries use the shared heads: the whole is the sum over ranks.
             (queries.sum() + 2 * keys.sum() + 3 * values.sum()).backward()
             (expected[0].sum() + 2 * (2 * expected[1].sum() + 3 * expected[2].sum())).backward()
+            torch.testing.assert_close(given.grad.cpu(), plain.grad, **CLOSE)
             if not fused:
                 torch.testing.assert_close(layer.weight_k.grad.cpu(), reference[1].weight.grad, **CLOSE)
 
