@@ -44,8 +44,11 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
     def generate(self, *args: object, **options: object) -> Any:
         """Generate as `NeuronModelForCausalLM.generate` does, with the generation configuration of this object."""
         self.reset_generation()
-        options.setdefault("generation_config", self.generation_config)
-        return self._compiled.generate(*args, **options)
+        own, self._compiled.generation_config = self._compiled.generation_config, self.generation_config
+        try:
+            return self._compiled.generate(*args, **options)
+        finally:
+            self._compiled.generation_config = own
 
     def forward(
         self,

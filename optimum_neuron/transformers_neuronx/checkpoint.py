@@ -52,7 +52,16 @@ def read_module(checkpoint: str | Path, config: PretrainedConfig) -> PreTrainedM
     folder = find_folder(checkpoint)
     if (folder / FOLDER).is_dir():
         module = AutoModelForCausalLM.from_config(config)
-        missing, unknown = module.load_state_dict(_tensors(folder / FOLDER), strict=False)
+        tensors, own = _tensors(folder / FOLDER), module.state_dict()
+        if wrong := [key for key, tensor in tensors.items() if key in own and tensor.shape != own[key].shape]:
+            shapes = f"{list(tensors[wrong[0]].shape)}, not {list(own[wrong[0]].shape)}"
+            raise WeightsError(
+                f"{wrong[0]} in {folder / FOLDER} has the shape {shapes} of config.json.",
+                hint="Use files of one checkpoint.",
+                folder=str(folder),
+                tensors=wrong,
+            )
+        missing, unknown = module.load_state_dict(tensors, strict=False)
         tied = set(getattr(module, "all_tied_weights_keys", None) or ())
         if missing := sorted(set(missing) - tied):
             raise WeightsError(
@@ -68,6 +77,13 @@ def read_module(checkpoint: str | Path, config: PretrainedConfig) -> PreTrainedM
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors of a folder of single ones."""
+    if not (folder / INDEX).is_file():
+        raise WeightsError(
+            f"{folder} has no {INDEX}, which names the file of each tensor.",
+            hint="Copy the whole folder, or write the checkpoint again with save_pretrained_split.",
+            folder=str(folder),
+            file=INDEX,
+        )
     names = read_object(folder / INDEX)
     tensors: dict[str, torch.Tensor] = {}
     for key, name in names.items():
@@ -80,8 +96,25 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
                 tensor=key,
                 file=str(name),
             )
-        tensors[key] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        tensors[key] = _tensor(path)
     return tensors
+
+
+def _tensor(path: Path) -> torch.Tensor:
+    """Read the tensor of a file, without executing code."""
+    try:
+        value = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # noqa: BLE001  # of pickle, of zip files, of the memory map
+        reason = str(error).splitlines()[0]
+        raise WeightsError(
+            f"{path} is not the file of a tensor ({type(error).__name__}: {reason}).",
+            hint="Copy the file again, or write the checkpoint again with save_pretrained_split.",
+            file=path.name,
+        ) from error
+    if not isinstance(value, torch.Tensor):
+        message = f"{path} has a {type(value).__name__}, not a tensor."
+        raise WeightsError(message, hint="Use files that save_pretrained_split wrote.", file=path.name)
+    return value
 
 
 def random_split(config_path: str | Path, save_directory: str | Path) -> None:

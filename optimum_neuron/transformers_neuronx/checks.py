@@ -10,10 +10,77 @@ import torch
 from transformers import PretrainedConfig
 
 from ..base.model_facts import facts_of
-from ..errors import ConfigError
+from ..errors import ConfigError, ShapeError
+from .config import NeuronConfig
 
 LIMITS = ("max_position_embeddings", "n_positions")
 """Fields of configurations that limit positions."""
+
+
+def sizes(name: str, value: object) -> tuple[int, ...]:
+    """Return the whole numbers of an option: one, or a list.
+
+    >>> sizes("n_positions", [64, 128])
+    (64, 128)
+    """
+    numbers = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if not numbers or any(not isinstance(one, int) or isinstance(one, bool) or one < 1 for one in numbers):
+        raise ConfigError(
+            f"{name}={value!r} is not a whole number of at least 1, nor a list of them.",
+            hint=f"Pass for example {name}=128.",
+            option=name,
+            value=value,
+        )
+    return numbers
+
+
+def check_kinds(options: dict[str, Any]) -> None:
+    """Check that options are numbers, lists, or objects as they should be."""
+    sizes("batch_size", options["batch_size"])
+    sizes("n_positions", options["n_positions"])
+    if (estimate := options["context_length_estimate"]) not in (None, 0):
+        sizes("context_length_estimate", estimate)
+    if not isinstance(options["neuron_config"], NeuronConfig | None):
+        kind = type(options["neuron_config"]).__name__
+        message = f"neuron_config is a {kind}."
+        raise ConfigError(message, hint="Pass a NeuronConfig.", option="neuron_config", value=kind)
+
+
+def require_length(sequence_length: int, most: int) -> None:
+    """Check that there is room for a sequence."""
+    if not isinstance(sequence_length, int) or sequence_length < 1:
+        message = f"sequence_length={sequence_length!r} is not a whole number, at least 1."
+        hint = "Pass the tokens of the longest result, prompt included."
+        raise ConfigError(message, hint=hint, option="sequence_length", value=sequence_length)
+    if sequence_length > most:
+        raise ConfigError(
+            f"sequence_length={sequence_length} is more than n_positions={most}.",
+            hint=f"Pass at most {most}, or load the model with a larger n_positions.",
+            option="sequence_length",
+            value=sequence_length,
+            n_positions=most,
+        )
+
+
+def end_tokens(value: Any) -> list[int]:
+    """Return the tokens that end a sequence, of one or a list."""
+    ends = [value] if isinstance(value, (int, str)) else list(value)
+    if wrong := [one for one in ends if not isinstance(one, int)]:
+        message = f"The end token {wrong[0]!r} is not a whole number."
+        raise ConfigError(message, hint="Pass the number of a token.", option="eos_token_id", value=str(wrong[0]))
+    return ends
+
+
+def require_ids(input_ids: object) -> None:
+    """Check that tokens are whole numbers [rows, columns]."""
+    is_tensor = isinstance(input_ids, torch.Tensor)
+    if not is_tensor or input_ids.ndim != 2 or input_ids.is_floating_point():
+        kind = f"{str(input_ids.dtype)} {list(input_ids.shape)}" if is_tensor else type(input_ids).__name__
+        raise ShapeError(
+            f"input_ids is a {kind}, but must be whole numbers [rows, tokens].",
+            hint='Pass tokenizer(texts, return_tensors="pt").input_ids.',
+            kind=kind,
+        )
 
 
 def position(cache_ids: torch.Tensor | None) -> int:
@@ -29,6 +96,24 @@ def position(cache_ids: torch.Tensor | None) -> int:
             shape=list(ids.shape),
         )
     return int(ids.reshape(-1)[0])
+
+
+def left_padding(start_ids: torch.Tensor | None, num_rows: int, padding_side: str) -> torch.Tensor | None:
+    """Return the numbers of padding tokens on the left of rows; None if there are none.
+
+    With padding on the right, `start_ids` has the numbers of the sequences, which are those of the rows.
+    """
+    if start_ids is None or padding_side == "left":
+        return start_ids
+    if torch.as_tensor(start_ids).reshape(-1).tolist() != list(range(num_rows)):
+        raise ShapeError(
+            f"start_ids={torch.as_tensor(start_ids).tolist()} is not 0 to {num_rows - 1}, but prompts have their "
+            'padding on the right (padding_side="right").',
+            hint='Leave start_ids out, or pass padding_side="left" for padding on the left.',
+            start_ids=torch.as_tensor(start_ids).reshape(-1).tolist(),
+            num_rows=num_rows,
+        )
+    return None
 
 
 def check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:

@@ -68,6 +68,7 @@ class QuantizationConfig(_Checked):
 
     def __post_init__(self) -> None:
         self._require("quant_dtype", ("s8", "f8e4m3fn"))
+        self._require("dequant_dtype", ("f32", "f16", "bf16"))
         self._require("quantize_method", ("vector_dynamic", "direct_cast"))
 
 
@@ -84,6 +85,8 @@ class KVCacheQuantizationConfig(_Checked):
 
     def __post_init__(self) -> None:
         self._require("quant_dtype", ("s8", "f8e4m3fn", "f16", "bf16"))
+        self._require("dequant_dtype", ("f32", "f16", "bf16"))
+        self._require("quantize_method", ("vector_dynamic", "direct_cast"))
 
 
 @dataclasses.dataclass
@@ -105,7 +108,11 @@ class ContinuousBatchingConfig(_Checked):
         if self.enable_chunked_prefill and not self.optimized_paged_attention:
             message = "enable_chunked_prefill=True needs optimized_paged_attention=True."
             raise ConfigError(message, hint="Pass both, or neither.", option="enable_chunked_prefill")
-        self.max_num_seqs = self.max_num_seqs or self.batch_size_for_shared_caches
+        older = self.batch_size_for_shared_caches
+        if self.max_num_seqs is not None and older not in (None, self.max_num_seqs):
+            message = f"batch_size_for_shared_caches={older} and max_num_seqs={self.max_num_seqs} are the same option."
+            raise ConfigError(message, hint="Pass max_num_seqs.", option="batch_size_for_shared_caches", value=older)
+        self.max_num_seqs = self.max_num_seqs or older
         self.batch_size_for_shared_caches = self.max_num_seqs
 
 
@@ -137,7 +144,8 @@ class GenerationConfig(_Checked):
     """Whether rows have settings of their own."""
 
     def __post_init__(self) -> None:
-        lists = [name for name in ("top_k", "top_p", "temperature") if isinstance(getattr(self, name), list)]
+        names = ("top_k", "top_p", "temperature", "top_p_min_tokens")
+        lists = [name for name in names if isinstance(getattr(self, name), list)]
         if lists and not self.per_batch_line:
             message = f"{', '.join(lists)} has a value for each row, but per_batch_line=False."
             raise ConfigError(message, hint="Pass per_batch_line=True, or one value.", options=lists)
@@ -155,6 +163,16 @@ class SparseAttnConfig(_Checked):
     """Blocks, or the window."""
     same_mask_per_layer: bool = True
     """Whether layers share a mask."""
+
+
+_KINDS: dict[str, type] = {
+    "sparse_attn": SparseAttnConfig,
+    "quant": QuantizationConfig,
+    "kv_cache_quant": KVCacheQuantizationConfig,
+    "continuous_batching": ContinuousBatchingConfig,
+    "on_device_generation": GenerationConfig,
+}
+"""Fields of `NeuronConfig` that are objects, and their classes."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -212,6 +230,10 @@ class NeuronConfig(_Checked):
         for name in ("attention_layout", "collectives_layout", "cache_layout"):
             setattr(self, name, str(getattr(self, name)).removeprefix("LAYOUT_"))
             self._require(name, tuple(map(str, Layout)))
+        for name, kind in _KINDS.items():
+            if not isinstance(value := getattr(self, name), kind | None):
+                message = f"{name} is a {type(value).__name__}."
+                raise ConfigError(message, hint=f"Pass a {kind.__name__}.", option=name, value=type(value).__name__)
         if self.qkv_tiling and not self.fuse_qkv:
             raise ConfigError("qkv_tiling=True needs fuse_qkv=True.", hint="Pass both.", option="qkv_tiling")
 

@@ -11,6 +11,7 @@ of the checkpoint.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -24,7 +25,18 @@ from ..errors import ConfigError, ModelError
 from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
 from ..options.option import check_known
 from ..sources import load_source
-from .checks import check_unroll, length_of, position, with_positions
+from .checks import (
+    check_kinds,
+    check_unroll,
+    end_tokens,
+    left_padding,
+    length_of,
+    position,
+    require_ids,
+    require_length,
+    sizes,
+    with_positions,
+)
 from .config import GenerationConfig, NeuronConfig
 from .options import export_options
 from .placing import placed
@@ -53,6 +65,7 @@ class NeuronModelBase:
                 model_type=config.model_type,
             )
         check_unroll(values, config)
+        check_kinds(values)
         if unused := [name for name in _WITHOUT_EFFECT if options.get(name)]:
             logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
         require_heads(config, values["tp_degree"], option="tp_degree")
@@ -74,6 +87,8 @@ class NeuronModelBase:
         self._artifacts: Path | None = None
         self._model: NeuronModelForCausalLM | None = None
         self._generation = self.neuron_config.on_device_generation
+        if (sampling := self.generation_sampling) is not None:
+            sampling.require_rows(self.num_rows)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_path: str | Path, *model_args: object, **options: object) -> Self:
@@ -189,7 +204,7 @@ class NeuronModelBase:
         self, speculation_length: int | Sequence[int], batch_sizes: Sequence[int] | None = None
     ) -> None:
         """Compile `speculative_forward` for up to so many tokens; call it before `to_neuron`."""
-        lengths = [speculation_length] if isinstance(speculation_length, int) else list(speculation_length)
+        lengths = sizes("speculation_length", speculation_length)
         self._before_compile("enable_speculative_decoder")
         self._options |= {"speculation": True, "extend_length": max(lengths) + 1}  # the newest token too
 
@@ -208,6 +223,7 @@ class NeuronModelBase:
         """Read prompts in windows of so many tokens; call it before `to_neuron`."""
         self._before_compile("enable_window_context_decoder")
         check_unroll({"unroll": unroll}, self.config)
+        sizes("window_context_length", window_context_length)
         self._options |= {"prefill_chunk_size": window_context_length}
 
     def _before_compile(self, method: str) -> None:
@@ -224,6 +240,7 @@ class NeuronModelBase:
                 hint="Pass NeuronConfig(on_device_generation=GenerationConfig(dynamic=True, ...)).",
                 option="dynamic",
             )
+        _sampling_of(generation_config).require_rows(self.num_rows)
         self._generation = generation_config
 
     def forward(
@@ -238,15 +255,19 @@ class NeuronModelBase:
 
         Args:
             input_ids: tokens [batch, columns].
-            cache_ids: columns that they are written to; None or 0 begins new sequences. With `continuous_batching`,
-                the position of each token [batch, columns].
+            cache_ids: columns that they are written to; None or 0 begins new sequences. With `continuous_batching`
+                or `padding_side="right"`, the position of each token [batch, columns].
             start_ids: number of padding tokens on the left of each row, for new sequences. With
-                `continuous_batching`, the sequence of each row, a number below the batch size.
+                `continuous_batching` or `padding_side="right"`, the sequence of each row, a number below the batch
+                size.
 
         Raises:
             ShapeError: the columns are not in the cache, or there is no room for them.
         """
-        read = self.logits if self.neuron_config.continuous_batching is None else self._of_slots
+        require_ids(input_ids)
+        has_positions = self.neuron_config.padding_side == "right" and cache_ids is not None and cache_ids.ndim == 2
+        is_joining = has_positions or self.neuron_config.continuous_batching is not None
+        read = self._of_slots if is_joining else self.logits
         logits_RV = read(input_ids, cache_ids, start_ids)[:, -1]
         if (sampling := self.generation_sampling) is None:
             return logits_RV
@@ -273,7 +294,9 @@ class NeuronModelBase:
         num_logits: int = 1,
     ) -> torch.Tensor:
         """Add tokens, and return the logits [batch, columns, vocabulary] after the last `num_logits` of them."""
-        return self._cast(self._positions(input_ids.long(), position(cache_ids), start_ids, num_logits))
+        require_ids(input_ids)
+        starts = left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
+        return self._cast(self._positions(input_ids.long(), position(cache_ids), starts, num_logits))
 
     def _of_slots(
         self, input_ids: torch.Tensor, cache_ids: torch.Tensor | None, start_ids: torch.Tensor | None
@@ -294,28 +317,11 @@ class NeuronModelBase:
     @property
     def generation_sampling(self) -> Sampling | None:
         """How `on_device_generation` draws tokens; None without it."""
-        if (generation := self._generation) is None:
-            return None
-        return Sampling(
-            top_k=generation.top_k,
-            top_p=generation.top_p,
-            temperature=generation.temperature,
-            top_p_min_tokens=generation.top_p_min_tokens,
-            global_top_k=generation.global_top_k,
-            deterministic=generation.deterministic,
-            do_sample=generation.do_sample,
-        )
+        return None if self._generation is None else _sampling_of(self._generation)
 
     def require_length(self, sequence_length: int) -> None:
         """Check that there is room for so many tokens."""
-        if sequence_length > (most := self.compiled.sequence_length):
-            raise ConfigError(
-                f"sequence_length={sequence_length} is more than n_positions={most}.",
-                hint=f"Pass at most {most}, or load the model with a larger n_positions.",
-                option="sequence_length",
-                value=sequence_length,
-                n_positions=most,
-            )
+        require_length(sequence_length, self.compiled.sequence_length)
 
     def _sample(
         self,
@@ -353,7 +359,13 @@ class NeuronModelBase:
         """Return the tokens that end a sequence: those of a call, of the generation configuration, or of the model."""
         own = self._generation.eos_token_id if self._generation is not None else None
         found = next((one for one in (override, own, self.config.eos_token_id) if one is not None), [])
-        return [found] if isinstance(found, int) else list(found)
+        return end_tokens(found)
+
+
+def _sampling_of(generation: GenerationConfig) -> Sampling:
+    """How a generation configuration draws tokens, after a check of its values."""
+    own = {field.name: getattr(generation, field.name, None) for field in dataclasses.fields(Sampling)}
+    return Sampling(**{name: value for name, value in own.items() if value is not None})
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -42,6 +42,13 @@ class Positions:
     def reorder(self, rows: torch.Tensor) -> None:
         """Let row i continue from the former row `rows[i]`, as beams do."""
         self._settle()
+        num_rows = len(self._mask_RC)
+        if rows.shape != (num_rows,) or bool(((rows < 0) | (rows >= num_rows)).any()):
+            message = f"reorder_ids={rows.tolist()} does not name a former row for each of {num_rows} rows."
+            hint = (
+                f"Pass {num_rows} numbers from 0 to {num_rows - 1}." if num_rows else "Call forward with prompts first."
+            )
+            raise ShapeError(message, hint=hint, rows=rows.tolist(), num_rows=num_rows)
         if self._cache is not None:
             self._cache.reorder_cache(rows)
             self._mask_RC = self._mask_RC[rows]
@@ -114,8 +121,9 @@ def left_mask(ids_RC: torch.Tensor, starts_R: torch.Tensor | None) -> torch.Tens
     num_rows, num_columns = ids_RC.shape
     if starts_R is None:
         return torch.ones_like(ids_RC)
-    starts_R = torch.as_tensor(starts_R).reshape(-1).long()
-    if len(starts_R) != num_rows or bool((starts_R < 0).any() | (starts_R >= num_columns).any()):
+    starts_R = torch.as_tensor(starts_R).reshape(-1)
+    is_other = starts_R.is_floating_point() or len(starts_R) != num_rows
+    if is_other or bool((starts_R < 0).any() | (starts_R >= num_columns).any()):
         raise ShapeError(
             f"start_ids={starts_R.tolist()} does not fit {num_rows} prompts of {num_columns} tokens.",
             hint="Pass the number of padding tokens on the left of each prompt.",

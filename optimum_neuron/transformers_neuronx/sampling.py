@@ -21,6 +21,10 @@ Next = Callable[[torch.Tensor], torch.Tensor]
 """From the newest tokens [R] to the next logits [R, V]."""
 
 
+_OF_ROWS = ("top_k", "top_p", "temperature", "top_p_min_tokens")
+"""Settings that may have a value for each row."""
+
+
 @dataclasses.dataclass(kw_only=True)
 class Sampling:
     """How tokens are drawn. A list of `top_k`, `top_p`, or `temperature` has a value for each row."""
@@ -38,14 +42,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for temperature in _each(self.temperature):
-            if not isinstance(temperature, float) or not temperature > 0:
+            if not isinstance(temperature, (int, float)) or not temperature > 0:
                 raise _refused("temperature", temperature, "a number above 0, such as 0.7")
         for top_p in _each(self.top_p):
-            if not 0 < top_p <= 1:
+            if not isinstance(top_p, (int, float)) or not 0 < top_p <= 1:
                 raise _refused("top_p", top_p, "a number above 0, at most 1")
         numbers = [("top_k", top_k) for top_k in _each(self.top_k)]
-        if self.global_top_k is not None:
-            numbers.append(("global_top_k", self.global_top_k))
+        for name in ("global_top_k", "no_repeat_ngram_size"):
+            if (number := getattr(self, name)) is not None:
+                numbers.append((name, number))
         for name, number in numbers:
             if not isinstance(number, int) or number < 1:
                 raise _refused(name, number, "a whole number, at least 1")
@@ -65,10 +70,14 @@ class Sampling:
             drawn_R1 = torch.multinomial(probabilities_RK, 1)
         return tokens_RK.gather(1, drawn_R1)[:, 0]
 
+    def require_rows(self, num_rows: int) -> None:
+        """Check that there is a setting for each row where rows have their own."""
+        for name in _OF_ROWS:
+            _column(getattr(self, name), num_rows)
+
     def of_row(self, row: int) -> Sampling:
         """Return the settings of one row."""
-        names = ("top_k", "top_p", "temperature", "top_p_min_tokens")
-        lists = {name: value for name in names if isinstance(value := getattr(self, name), (list, tuple))}
+        lists = {name: value for name in _OF_ROWS if isinstance(value := getattr(self, name), (list, tuple))}
         return dataclasses.replace(self, **{name: value[row % len(value)] for name, value in lists.items()})
 
     def probabilities(self, logits_RV: torch.Tensor) -> torch.Tensor:

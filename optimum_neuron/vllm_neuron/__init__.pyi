@@ -1,7 +1,11 @@
 from .adapters import LoRARequest as LoRARequest
 from .arg_parser import FlexibleArgumentParser as FlexibleArgumentParser
 from .command import main as main
-from .engine import AsyncLLMEngine as AsyncLLMEngine, LLMEngine as LLMEngine
+from .engine import (
+    AsyncLLMEngine as AsyncLLMEngine,
+    LLMEngine as LLMEngine,
+    build_async_engine_client_from_engine_args as build_async_engine_client_from_engine_args,
+)
 from .engine_args import AsyncEngineArgs as AsyncEngineArgs, EngineArgs as EngineArgs
 from .inputs import (
     EmbedsPrompt as EmbedsPrompt,
@@ -39,7 +43,9 @@ from .utilities import (
     Counter as Counter,
     cleanup_dist_env_and_memory as cleanup_dist_env_and_memory,
     current_platform as current_platform,
+    get_adapter_absolute_path as get_adapter_absolute_path,
     get_ip as get_ip,
+    get_lora_tokenizer as get_lora_tokenizer,
     get_open_port as get_open_port,
     get_tokenizer as get_tokenizer,
     init_logger as init_logger,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import queue
 from collections.abc import AsyncIterator, Mapping
@@ -264,3 +265,23 @@ class AsyncLLMEngine:
         self.core.close()
 
     shutdown_background_loop = shutdown
+
+
+@contextlib.asynccontextmanager
+async def build_async_engine_client_from_engine_args(
+    engine_args: AsyncEngineArgs,
+    disable_frontend_multiprocessing: bool = False,
+    usage_context: object = None,
+) -> AsyncIterator[AsyncLLMEngine]:
+    """Yield an engine for asyncio, which ends with the context.
+
+    Args:
+        engine_args: arguments of the engine.
+        disable_frontend_multiprocessing: no effect: the engine is in this process in any case.
+        usage_context: no effect; vLLM counts uses by it.
+    """
+    engine = await asyncio.to_thread(AsyncLLMEngine.from_engine_args, engine_args, usage_context=usage_context)
+    try:
+        yield engine
+    finally:
+        engine.shutdown()

@@ -16,6 +16,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..base.core import Choice
 from ..hardware import resolve_instance
+from ..sources import find_folder
+from .adapters import LoRARequest
 
 Item = TypeVar("Item")
 AnyTokenizer: TypeAlias = PreTrainedTokenizerBase
@@ -59,6 +61,25 @@ def get_tokenizer(tokenizer_name: str, *args: object, tokenizer_mode: str = "aut
         tokenizer_name, *args, use_fast=tokenizer_mode != "slow", **options
     )
     return tokenizer
+
+
+def get_lora_tokenizer(lora_request: LoRARequest | None, **options: Any) -> AnyTokenizer | None:
+    """Return the tokenizer in the folder of an adapter; None if it has none, as most have that of the model.
+
+    Args:
+        lora_request: the adapter.
+        **options: keywords of transformers' `from_pretrained`.
+    """
+    if lora_request is None:
+        return None
+    folder = find_folder(lora_request.lora_path)
+    has_one = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+    return get_tokenizer(str(folder), **options) if has_one else None
+
+
+def get_adapter_absolute_path(lora_path: str) -> str:
+    """Return the folder of an adapter, which may be the ID of one on the Hub."""
+    return str(find_folder(lora_path).absolute())
 
 
 def get_ip() -> str:

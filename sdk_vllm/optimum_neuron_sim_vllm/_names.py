@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimum_neuron.base.doors import AS_PROGRAM, Missing, Names
+from optimum_neuron.base.doors import AS_PROGRAM, OTHERS, Missing, Names
 
 _PACKAGE = "optimum_neuron.vllm_neuron"
 
@@ -83,17 +83,21 @@ NAMES: Names = {
     "vllm.entrypoints.openai": {},
     "vllm.entrypoints.openai.api_server": {
         AS_PROGRAM: "optimum_neuron_sim_vllm._program:api_server",
+        **_ours("build_async_engine_client_from_engine_args"),
         **_missing("Run `vllm serve`, or make a Deployment of optimum_neuron.serving.", "build_app", "run_server"),
     },
+    "vllm.envs": {OTHERS: Missing("Read os.environ, or the table in docs/environment_variables.md.")},
     "vllm.inputs": _INPUTS,
     "vllm.inputs.data": _INPUTS,
     "vllm.logger": _ours("init_logger"),
     "vllm.logprobs": _LOGPROB,
     "vllm.lora": {},
     "vllm.lora.request": _ours("LoRARequest"),
+    "vllm.lora.utils": _ours("get_adapter_absolute_path"),
     "vllm.model_executor": {},
     "vllm.model_executor.models": _missing(_MODELS, "ModelRegistry"),
     "vllm.multimodal": _missing(_PICTURES, "MULTIMODAL_REGISTRY", "MultiModalDataDict"),
+    "vllm.multimodal.image": _missing(_PICTURES, "convert_image_mode"),
     "vllm.multimodal.utils": _missing(_PICTURES, "fetch_image"),
     "vllm.outputs": _OUTPUTS,
     "vllm.platforms": _ours("current_platform"),
@@ -104,8 +108,7 @@ NAMES: Names = {
     "vllm.transformers_utils": {},
     "vllm.transformers_utils.tokenizer": {
         **_TOKENIZERS,
-        **_ours("AnyTokenizer"),
-        **_missing("Adapters have the tokenizer of the model: call get_tokenizer.", "get_lora_tokenizer"),
+        **_ours("AnyTokenizer", "get_lora_tokenizer"),
     },
     "vllm.utils": {**_PARSER, **_NETWORK, **_ours("Counter", "random_uuid", "merge_async_iterators")},
     "vllm.utils.argparse_utils": _PARSER,

@@ -4,18 +4,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.errors import ConfigError, ModelError, ShapeError, WeightsError
+from optimum_neuron.errors import ConfigError, ShapeError, WeightsError
 from optimum_neuron.transformers_neuronx import (
     ContinuousBatchingConfig,
     GenerationConfig,
-    GPT2ForSampling,
     GPT2ForSamplingWithContextBroadcasting,
     HuggingFaceGenerationModelAdapter,
     LlamaForSampling,
     NeuronAutoModelForCausalLM,
     NeuronConfig,
     QuantizationConfig,
-    SparseAttnConfig,
     save_pretrained_split,
 )
 from optimum_neuron.transformers_neuronx.sampling import Sampling
@@ -65,6 +63,7 @@ def test_the_likeliest_of_one_is_greedy(model, reference):
     ids = prompts(2, 9)
     actual = model.sample(ids, 24, top_k=1)
     assert actual.dtype == torch.int64 and torch.equal(actual, continued(reference, ids, 24))
+    assert torch.equal(model.sample(ids, 5), ids), "a prompt is never cut"
 
 
 def test_padding_on_the_left_is_told_by_start_ids(model, reference):
@@ -93,8 +92,10 @@ def test_logits_at_positions_are_those_of_the_whole_sequence(model, reference):
     torch.testing.assert_close(actual, expected[[1, 1], 10], atol=1e-4, rtol=1e-4)
 
 
-def test_sequences_join_a_batch_and_leave_it(checkpoint, reference):
-    config = NeuronConfig(continuous_batching=ContinuousBatchingConfig(max_num_seqs=2))
+@pytest.mark.parametrize("side", ["batching", "right"])
+def test_sequences_join_a_batch_and_leave_it(checkpoint, reference, side):
+    batching = {"continuous_batching": ContinuousBatchingConfig(max_num_seqs=2)}
+    config = NeuronConfig(**batching) if side == "batching" else NeuronConfig(padding_side="right")
     model = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS, neuron_config=config)
     model.to_neuron()
     ids = prompts(2, 12)
@@ -115,6 +116,9 @@ def test_sequences_join_a_batch_and_leave_it(checkpoint, reference):
     close(both[1], 0, 8)
     with raises(ShapeError, slot=0):
         add([0], [[5]], [[20]])
+    assert torch.equal(model.sample(ids, 20, start_ids=torch.arange(2), top_k=1), continued(reference, ids, 20))
+    with raises(ShapeError, start_ids=[0, 4]):
+        model.sample(ids, 20, start_ids=torch.tensor([0, 4]))
     model.compiled.close()
 
 
@@ -283,64 +287,3 @@ def test_device_picks_tokens(checkpoint, reference):
     with raises(ConfigError, option="dynamic"):
         model.update_generation_config(GenerationConfig(do_sample=True))
     model.compiled.close()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"tp_degree": 0}, {"option": "tp_degree"}),
-        ({"tp_degree": 3}, {"option": "tp_degree"}),
-        ({"tp_degree": 8}, {"option": "tp_degree", "num_heads": 4}),
-        ({"amp": "f64"}, {"option": "amp"}),
-        ({"context_length_estimate": 64}, {"option": "context_length_estimate"}),
-        ({"unroll": 3}, {"option": "unroll"}),
-        ({"neuron_config": NeuronConfig(sparse_attn=SparseAttnConfig())}, {"option": "sparse_attn"}),
-        ({"batch": 2}, {"options": ["batch"]}),
-        (
-            {"neuron_config": NeuronConfig(continuous_batching=ContinuousBatchingConfig(max_num_seqs=4))},
-            {"option": "max_num_seqs", "expected": 2},
-        ),
-    ],
-    ids=[
-        "no core",
-        "3 cores",
-        "8 cores for 4 heads",
-        "dtype",
-        "long context",
-        "unroll",
-        "sparse",
-        "unknown",
-        "4 sequences",
-    ],
-)
-def test_wrong_options_are_refused_before_a_compile(checkpoint, wrong, error):
-    with raises(ConfigError, **error):
-        LlamaForSampling.from_pretrained(checkpoint, **{**OPTIONS, **wrong})
-
-
-def test_wrong_uses_are_refused(checkpoint, model):
-    with raises(ModelError, model_type="llama"):
-        GPT2ForSampling.from_pretrained(checkpoint)
-    ids = prompts(2, 9)
-    with raises(ConfigError, model="LlamaForSampling"):
-        LlamaForSampling.from_pretrained(checkpoint, **OPTIONS).sample(ids, 20)
-    with raises(ConfigError, option="sequence_length"):
-        model.sample(ids, 49)
-    with raises(ShapeError, num_tokens=49):
-        model.sample(prompts(2, 49), 48)
-    assert torch.equal(model.sample(ids, 5), ids)
-    with raises(ConfigError, option="temperature"):
-        model.sample(ids, 20, temperature=0.0)
-    with raises(ConfigError, option="top_p"):
-        model.sample(ids, 20, top_p=1.5)
-    with raises(ShapeError, start_ids=[0, 9]):
-        model.sample(ids, 20, start_ids=torch.tensor([0, 9]))
-    model.reset()
-    with raises(ShapeError, position=5):
-        model(ids[:, :1], torch.tensor([5]))
-    with raises(ConfigError, option="cache_ids"):
-        model(ids, torch.arange(9).expand(2, 9))
-    with raises(ConfigError, option="quant_dtype"):
-        QuantizationConfig(quant_dtype="s4")
-    with raises(ConfigError, options=["quantize"]):
-        NeuronConfig(quantize=True)

@@ -39,7 +39,7 @@ def models(checkpoint, tmp_path_factory):
         patch.setenv("NEURON_CC_FLAGS", "-O1")
         draft = NeuronAutoModelForCausalLM.from_pretrained(small, **OPTIONS)
         generation = GenerationConfig(do_sample=False, dynamic=True)
-        config = NeuronConfig(on_device_generation=generation, on_device_embedding=True, padding_side="right")
+        config = NeuronConfig(on_device_generation=generation, on_device_embedding=True)
         target = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS, neuron_config=config)
         draft.to_neuron()
         target.to_neuron()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 
 import pytest
@@ -16,7 +17,12 @@ from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 if importlib.util.find_spec("pydantic") is None:
     pytest.skip("pydantic is not installed", allow_module_level=True)
 
-from optimum_neuron.vllm_neuron import LLM, SamplingParams  # noqa: E402
+from optimum_neuron.vllm_neuron import (  # noqa: E402
+    LLM,
+    AsyncEngineArgs,
+    SamplingParams,
+    build_async_engine_client_from_engine_args,
+)
 
 OPTIONS = {"max_model_len": 32, "max_num_seqs": 2}
 PROMPT = [5, 6, 7]
@@ -41,6 +47,16 @@ def expected(folder):
     return ids[0, len(PROMPT) :].tolist()
 
 
+async def last_tokens(folder):
+    """Tokens of the engine that vLLM's benchmark of throughput runs."""
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    async with build_async_engine_client_from_engine_args(AsyncEngineArgs(model=str(folder), **OPTIONS)) as engine:
+        assert (await engine.get_model_config()).max_model_len == OPTIONS["max_model_len"]
+        async for output in engine.generate({"prompt_token_ids": PROMPT}, params, "a"):
+            last = output
+    return last.outputs[0].token_ids
+
+
 def test_compiled_artifacts_are_of_the_model_and_its_options(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
     artifacts = tmp_path / "compiled"
@@ -52,6 +68,7 @@ def test_compiled_artifacts_are_of_the_model_and_its_options(tmp_path, monkeypat
     assert tokens(tuned) == expected(tuned) != expected(plain)
     assert f"Successfully loaded pre-compiled model artifacts from {artifacts}" in caplog.text
     assert tokens(artifacts) == expected(plain), "an exported folder is a model too"
+    assert asyncio.run(last_tokens(plain)) == expected(plain)
     turned = checkpoint(tmp_path / "turned", rope_parameters={"rope_type": "default", "rope_theta": 500.0})
     for folder, changed in (
         (plain, {"max_model_len": 48}),

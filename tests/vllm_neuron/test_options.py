@@ -10,11 +10,13 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.vllm_neuron import command, server
+from optimum_neuron.vllm_neuron.adapters import LoRARequest
 from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
 from optimum_neuron.vllm_neuron.engine_args import DEFAULTS, EngineArgs
 from optimum_neuron.vllm_neuron.options import read_args
+from optimum_neuron.vllm_neuron.utilities import get_adapter_absolute_path, get_lora_tokenizer
 from tests.raising import raises
-from tests.tiny import save_tiny, save_tokenizer
+from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 
 CONFIG = {
     "context_encoding_buckets": [128, 256],
@@ -158,7 +160,17 @@ def test_flags_of_the_server(checkpoint, monkeypatch, tmp_path):
     assert isinstance(parser, argparse.ArgumentParser)
 
 
+def test_adapters_have_the_tokenizer_of_the_model_unless_they_have_their_own(tmp_path):
+    adapter = LoRARequest("a", 1, str(tmp_path))
+    assert get_lora_tokenizer(None) is None and get_lora_tokenizer(adapter) is None
+    save_tokenizer(tmp_path)
+    assert len(get_lora_tokenizer(adapter)) == NUM_BYTE_TOKENS
+    assert get_adapter_absolute_path(str(tmp_path)) == str(tmp_path)
+
+
 def test_commands(capsys):
+    assert command.main(["bench", "serve"]) == 2
+    assert "benchmark_serving.py" in capsys.readouterr().err
     assert command.main(["--version"]) == 0 and command.main(["serv"]) == 2 and command.main([]) == 2
     assert "serve" in capsys.readouterr().err
     assert command.main(["serve", "./no/such/folder"]) == 1
