@@ -27,6 +27,8 @@ from . import (
     parallel_trace as parallel_trace,
     pipeline as pipeline,
     qkv_linear as qkv_linear,
+    quantization as quantization,
+    quantized_layers as quantized_layers,
     random_numbers as random_numbers,
     rotary as rotary,
     sharding as sharding,

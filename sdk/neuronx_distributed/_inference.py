@@ -19,6 +19,13 @@ _STATE = of("simulated", "NxDParallelState")
 _V1 = of("model_builder_v1", "BaseModelInstance", "ModelBuilder")
 _SCRIPTS = Missing("Call NxDModel.save, whose file torch.jit.load reads.")
 
+_QUANTIZED = of("quantized_layers", "QuantizedColumnParallel", "QuantizedRowParallel")
+_CONVERT = {
+    **of("quantized_layers", "convert"),
+    **of("quantization", "get_default_custom_qconfig_dict"),
+}
+_NO_SCALES = Missing("Use QuantizedColumnParallel and QuantizedRowParallel, with a scale for each tensor or channel.")
+
 TOP = {
     **{name: _V2[name] for name in ("ModelBuilder",)},
     **_MODEL,
@@ -30,6 +37,33 @@ TOP = {
 """Names of the package itself."""
 
 NAMES: Names = {
+    "neuronx_distributed.quantization": {},
+    "neuronx_distributed.quantization.dequantize": {
+        **of("quantization", "direct_cast_dequantize", "scale_dequantize"),
+        "blockwise_scale_dequantize": _NO_SCALES,
+    },
+    "neuronx_distributed.quantization.quantization_config": {
+        **of("quantization", "ActivationQuantizationType", "QuantizationType", "QuantizedDtype"),
+        **of("quantization", "get_default_custom_qconfig_dict", "get_default_per_channel_custom_qconfig_dict"),
+        **dict.fromkeys(
+            ("get_default_blockwise_custom_qconfig_dict", "get_default_expert_wise_per_channel_custom_qconfig_dict"),
+            _NO_SCALES,
+        ),
+    },
+    "neuronx_distributed.quantization.quantization_layers": {
+        **_QUANTIZED,
+        **dict.fromkeys(("QuantizedExpertFusedColumnParallel", "QuantizedExpertFusedRowParallel"), _NO_SCALES),
+    },
+    "neuronx_distributed.quantization.quantization_mappings": of(
+        "quantized_layers", "get_default_quant_module_mappings"
+    ),
+    "neuronx_distributed.quantization.quantization_utils": of(
+        "quantization",
+        *("convert_qint8_to_int8_state_dict", "extract_q_scale", "quantize_fp8_per_channel"),
+        *("quantize_fp8_per_tensor", "quantize_per_channel_symmetric", "quantize_per_tensor_symmetric"),
+        *("quantize_pytorch_model_per_channel_symmetric", "quantize_pytorch_model_per_tensor_symmetric"),
+    ),
+    "neuronx_distributed.quantization.quantize": _CONVERT,
     "neuronx_distributed.trace": {
         **_PARALLEL,
         **_MODEL,
