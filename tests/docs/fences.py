@@ -6,6 +6,7 @@ Tags behind the language set the handling of a block:
     ```python no-run       is only compiled
     ```bash                each line is an `optimum-cli` command and runs
     ```bash no-run         its `optimum-cli` commands are only parsed
+    ```yaml                the same for those of `run:` and `script:`, as pipelines of GitHub and GitLab have them
     ```... checkpoint      runs in the tests with the marker `checkpoint`, in a separate process
     ```... needs:A,B       runs where these modules are installed, `A>=1.2` in such a version; only blocks that need
                            them too see its names
@@ -33,10 +34,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests import warm
 from tests.tree import ROOT, files
 
-PYTHON, SHELL = ("python",), ("bash", "shell", "sh")
+PYTHON, SHELL, PIPELINE = ("python",), ("bash", "shell", "sh"), ("yaml",)
 TAGS = {"no-run", "checkpoint", "output", "apart"}
 """Words behind the language; `needs:` and `file:` begin others."""
 _FENCE = re.compile(
@@ -106,13 +109,32 @@ def compiled(fence: Fence) -> Any:
 
 
 def commands(fence: Fence) -> list[list[str]]:
-    """Return the words behind `optimum-cli` of each such line of a shell block."""
+    """Return the words behind `optimum-cli` of each such line of a shell block, or of the steps of a pipeline."""
+    if fence.language in SHELL:
+        text = fence.text
+    elif fence.language in PIPELINE:
+        text = "\n".join(_steps(yaml.safe_load(fence.text)))
+    else:
+        return []
     results = []
-    for line in fence.text.replace("\\\n", " ").splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words and words[0] == "optimum-cli":
             results.append(words[1:])
     return results
+
+
+def _steps(node: Any) -> Iterator[str]:
+    """Yield the commands below a node of a pipeline."""
+    if isinstance(node, list):
+        for one in node:
+            yield from _steps(one)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key == "run" or key == "script":
+                yield from [value] if isinstance(value, str) else value
+            else:
+                yield from _steps(value)
 
 
 def run_here(fences: Sequence[Fence], without: Sequence[str] = ()) -> None:
