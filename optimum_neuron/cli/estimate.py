@@ -95,6 +95,8 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     ]
     if data["load"] is not None:
         _show_load(out, data["load"])
+    if data["clients"] is not None:
+        _show_clients(out, data["clients"])
     out.table(engines, title="time of each engine in one run, ms, simulated")
     out.text()
     for graph, least in data["bounds_ms"].items():
@@ -142,6 +144,17 @@ def _show_load(out: Out, load: Mapping[str, Any]) -> None:
     copies, instances = counted(load["num_copies"], "copy", "copies"), counted(load["num_instances"], "instance")
     out.text(f"to keep up: {copies} on {instances}{price}")
     out.text(f"assumed: {load['note']}")
+    out.text()
+
+
+def _show_clients(out: Out, clients: Mapping[str, Any]) -> None:
+    from ..simulator import SERVED
+
+    names = ("requests_per_s", "tokens_per_s", "usd_per_1m")
+    titles = {"requests_per_s": "requests per second", **_UNITS, "usd_per_1m": "price per million tokens"}
+    out.text(f"seen by {counted(clients['num_clients'], 'client')}, each with one request at a time, simulated")
+    show_quantities(out, clients, {name: titles[name] for name in names} | SERVED)
+    out.text(f"assumed: {clients['note']}")
     out.text()
 
 

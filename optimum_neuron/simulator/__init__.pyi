@@ -15,6 +15,7 @@ from .capacity import (
     sweep_capacity as sweep_capacity,
 )
 from .captures import capture_model as capture_model
+from .clients import Served as Served, serve_clients as serve_clients
 from .clock import (
     call_cost as call_cost,
     call_time as call_time,
@@ -82,8 +83,10 @@ from .result import (
 from .serving import (
     ServingPlan as ServingPlan,
     ServingTimes as ServingTimes,
+    host_cost as host_cost,
     plan_serving as plan_serving,
     prompt_host_s as prompt_host_s,
+    served_rows as served_rows,
     serving_times as serving_times,
     token_host_s as token_host_s,
 )

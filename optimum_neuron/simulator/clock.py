@@ -19,10 +19,11 @@ from ..base.core import AutoCast
 from ..errors import NeuronError
 from ..hardware import TARGETS
 from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
-from .compiled import SERVED_AS, generates, serving_cost_on, work_of_entry
+from .compiled import SERVED_AS, generates, work_of_entry
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_machine
 from .pipelined import without_kept
+from .serving import serving_cost_on
 from .work import GraphWork
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def call_cost(track: Track, graph: str) -> CallCost:
 
 def serving_cost(instance: str) -> ServingCost:
     """Time around the graphs of a decoder that serves requests on an instance."""
-    return serving_cost_on(choose_machine(instance))
+    return serving_cost_on(choose_machine(instance), SERVED_AS)
 
 
 def track_time(work: GraphWork, machine: Machine, track: Track) -> DeviceTime:

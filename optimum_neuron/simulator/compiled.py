@@ -14,21 +14,12 @@ from ..base.core import AutoCast, Choice
 from ..base.wording import counted
 from ..compiler import Program
 from ..errors import ConfigError
-from ..runtime import ServingCost
 from .continuous import ServedPool, served_pool, simulate_requests
 from .graph_choice import choose_graphs
 from .machine import Machine, choose_copies
 from .request import EstimateRequest
 from .result import Estimate
-from .serving import (
-    Outcome,
-    ServingPlan,
-    ServingTimes,
-    graph_time_on,
-    prompt_host_s,
-    serving_estimate,
-    token_host_s,
-)
+from .serving import Outcome, ServingPlan, ServingTimes, graph_time_on, serving_cost_on, serving_estimate
 from .speculation import Speculation
 from .stacks import STACKS
 from .work import GraphWork, as_published, work_of_program
@@ -89,7 +80,7 @@ class ProgramCounts:
             self.program,
             self.memory,
             call_s=functools.partial(call_time_on, machine, self.program, num_cores=cores, auto_cast=auto_cast),
-            cost=serving_cost_on(machine),
+            cost=serving_cost_on(machine, SERVED_AS),
             num_prompt=self.plan.value.input_length,
             num_cached=self.plan.value.padding.cached_tokens,
             num_answer=self.plan.value.output_length,
@@ -151,19 +142,6 @@ def _burst(pool: ServedPool, plan: ServingPlan, times: ServingTimes) -> Outcome:
         tpot_s=sum(tpots_s) / len(tpots_s) if tpots_s else times.tpot_s,
         answer_s=answer_s,
         tokens_per_s=plan.concurrency * plan.output_length / answer_s,
-    )
-
-
-def serving_cost_on(machine: Machine) -> ServingCost:
-    """Time of the host and of copies around the graphs of a decoder that serves requests."""
-    host = machine.constants.hosts[SERVED_AS.host]
-    return ServingCost(
-        chunk_s=prompt_host_s(host, machine.instance.value.family),
-        step_s=token_host_s(host, 0),
-        row_s=token_host_s(host, 1) - token_host_s(host, 0),
-        copy_bytes_per_s=machine.constants.copy_bytes_per_s,
-        basis=f"simulated on {machine.target.name} with the host path of {SERVED_AS.name} and constants version "
-        f"{machine.constants.version}",
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..batching import BlockPool, Clock, Request, Scheduler, SimulatedTimes, chain_hashes, serve_trace
 from ..runtime import ServingCost
+from .rows import ServedRows
 
 if TYPE_CHECKING:
     from ..compiler import Program
@@ -53,6 +54,15 @@ class ServedPool:
     def chunk_size(self) -> int:
         """Tokens of prompts that are read between two steps."""
         return max(self.chunk_s)
+
+    @property
+    def policy(self) -> str:
+        """How requests are scheduled, in words."""
+        return f"the scheduler of continuous batching, prompts in chunks of {self.chunk_size}, nothing shared"
+
+    def engine(self) -> SimulatedEngine:
+        """Return a server without requests."""
+        return SimulatedEngine(self)
 
 
 def served_pool(
@@ -164,7 +174,7 @@ def _smallest(sizes: Iterable[int], num_slots: int) -> int:
     return min(slots for slots in sizes if slots >= num_slots)
 
 
-def simulate_requests(pool: ServedPool, arrivals_s: Sequence[float]) -> list[SimulatedTimes]:
+def simulate_requests(pool: ServedPool | ServedRows, arrivals_s: Sequence[float]) -> list[SimulatedTimes]:
     """Return the times of requests that arrive at these times, in the order of their arrival."""
     requests = [
         Request(
@@ -175,7 +185,7 @@ def simulate_requests(pool: ServedPool, arrivals_s: Sequence[float]) -> list[Sim
         )
         for number, arrival_s in enumerate(sorted(arrivals_s))
     ]
-    serve_trace(SimulatedEngine(pool), requests)
+    serve_trace(pool.engine(), requests)
     return [request.simulated for request in requests]
 
 
@@ -188,7 +198,7 @@ def poisson_arrivals(requests_per_s: float, num_requests: int, *, seed: int = 0)
     return arrivals
 
 
-def capacity_per_s(pool: ServedPool) -> float:
+def capacity_per_s(pool: ServedPool | ServedRows) -> float:
     """Return the requests that an engine finishes each second while others always wait."""
     rows = pool.num_rows
     ends = sorted(times.end_s or 0.0 for times in simulate_requests(pool, [0.0] * (FILLS * rows)))
@@ -196,7 +206,7 @@ def capacity_per_s(pool: ServedPool) -> float:
     return (last - first) / (ends[last] - ends[first])
 
 
-def serve_load(pool: ServedPool, requests_per_s: float, *, slower: float = 1.0) -> dict[str, float]:
+def serve_load(pool: ServedPool | ServedRows, requests_per_s: float, *, slower: float = 1.0) -> dict[str, float]:
     """Return the means and percentiles of a random load in milliseconds, by name; all times are `slower` as long."""
     work = pool.num_answer + -(-pool.num_prompt // pool.chunk_size)
     num_requests = min(max(NUM_TOKENS // work, FEWEST_REQUESTS), MOST_REQUESTS)

@@ -23,6 +23,7 @@ from ..errors import ConfigError, ModelError
 from ..files.plain_json import read_object
 from ..hardware import require_compilable
 from ..options.option import takes_options
+from .clients import with_clients
 from .compiled import SERVED_AS, ProgramCounts
 from .configured import count_config
 from .graphs import RunCounts
@@ -91,6 +92,8 @@ def estimate_request(
     if result.fit != "fits":
         high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
         result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
+    if request.num_clients is not None:
+        return with_clients(result, request.num_clients, machine.constants)
     if request.requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value

@@ -20,6 +20,7 @@ from typing import Any
 from ..errors import ConfigError
 from .continuous import ServedPool, capacity_per_s, poisson_arrivals, serve_load
 from .result import SERVED, Estimate, Load, Quantity
+from .rows import ServedRows
 
 NUM_REQUESTS = 50_000
 WARM_UP = 0.1
@@ -79,7 +80,7 @@ def simulate_waits(
 def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estimate:
     """Add the effects of random arrivals to an estimate.
 
-    A program with continuous batching serves them by its scheduler; each replica has an equal part of them. Another
+    Where a decoder's server takes requests one by one, it is simulated; each replica has an equal part of them. Another
     decoder serves each request in a separate row, and the time of one is that with every row in use; other models take
     the waiting requests, up to their batch, in one run.
     """
@@ -91,8 +92,8 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estim
         "num_instances": estimate.num_instances,
         "price_usd_per_h": estimate.usd_per_h,
     }
-    if estimate.served_pool is not None:
-        load = _load_of_scheduler(estimate.served_pool, requests_per_s, service, **machine)
+    if (pool := estimate.served_pool or estimate.served_rows) is not None:
+        load = _load_of_server(pool, requests_per_s, service, **machine)
         return dataclasses.replace(estimate, load=load)
     rows = max(round(estimate.quantities["throughput_per_s"].value * service.value * 1e-3 / copies), 1)
     generates = "tpot_ms" in estimate.quantities
@@ -106,8 +107,8 @@ def under_load(estimate: Estimate, requests_per_s: float, *, room: int) -> Estim
     return dataclasses.replace(estimate, load=load)
 
 
-def _load_of_scheduler(pool: ServedPool, requests_per_s: float, service_ms: Quantity, **machine: Any) -> Load:
-    """Put a load on replicas with continuous batching; each end of the interval is simulated by itself."""
+def _load_of_server(pool: ServedPool | ServedRows, requests_per_s: float, service_ms: Quantity, **machine: Any) -> Load:
+    """Put a load on replicas that take requests one by one; each end of the interval is simulated by itself."""
     _require_rate(requests_per_s)
     copies = machine["num_copies"]
     slower = {end: getattr(service_ms, end) / service_ms.value for end in ENDS}
@@ -119,8 +120,8 @@ def _load_of_scheduler(pool: ServedPool, requests_per_s: float, service_ms: Quan
         else dict.fromkeys(("wait_mean_ms", "wait_p95_ms", *SERVED), math.inf)
         for end, factor in slower.items()
     }
-    note = "Poisson arrivals, an equal part of them at each replica; simulated with the scheduler of continuous "
-    note += f"batching, {pool.num_rows} requests in a step, prompts in chunks of {pool.chunk_size}, nothing shared; "
+    note = f"Poisson arrivals, an equal part of them at each replica, {pool.num_rows} requests in a step; simulated: "
+    note += f"{pool.policy}; "
     limit = service_ms.limited_by
     return _load(requests_per_s, busy, served, note=note + pool.cost.basis, limited_by=limit, **machine)
 

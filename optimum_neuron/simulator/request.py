@@ -101,6 +101,11 @@ class EstimateRequest:
         "requests that arrive at random each second, for waiting times and the replicas that they need",
         in_program=False,
     )
+    num_clients: int | None = _load(
+        "clients that each send a request when their last one is answered, for the times and tokens/s that they see",
+        DECODERS,
+        in_program=False,
+    )
     task: str | None = _load("task of the model (default: from the config)", CONFIGURED, compiled=())
     acceptance_rate: float | None = _speculation(
         "share of the candidates that are accepted, 0 to 1 (default: one token in each step)"
@@ -171,10 +176,13 @@ class EstimateRequest:
             message = f"prefix_hit_rate={rate} is not a share from 0 to 1."
             raise ConfigError(message, hint="Pass one.", option="prefix_hit_rate", value=rate)
         positive("batch_size", self.batch_size)
-        lengths = ("input_length", "output_length", "batches_in_flight", "concurrency", "pipeline_parallel_size")
-        for name in lengths:
+        lengths = ("input_length", "output_length", "batches_in_flight", "concurrency", "num_clients")
+        for name in (*lengths, "pipeline_parallel_size"):
             if (value := getattr(self, name)) is not None:
                 positive(name, value)
+        if self.num_clients is not None and self.requests_per_s is not None:
+            message = "num_clients and requests_per_s are two loads: clients that wait, and arrivals at random."
+            raise ConfigError(message, hint="Pass one of them.", options=["num_clients", "requests_per_s"])
 
     @property
     def trusts_code(self) -> bool:

@@ -21,6 +21,7 @@ from .machine import Machine
 
 if TYPE_CHECKING:
     from .continuous import ServedPool
+    from .rows import ServedRows
     from .stacks import Padding
 
 
@@ -47,7 +48,7 @@ SERVED = {
     "latency_mean_ms": "mean latency",
     "latency_p90_ms": "90th percentile of the latency",
 }
-"""Times of requests under a load, by name, with the meaning of each; only for continuous batching."""
+"""Times of requests under a load, by name, with the meaning of each; where requests are taken one by one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,26 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientLoad:
+    """What clients see that each wait for an answer before they ask again. Every number is simulated."""
+
+    num_clients: int
+    requests_per_s: Quantity
+    """Answered on the instance."""
+    tokens_per_s: Quantity
+    usd_per_1m: Quantity | None
+    """Price of a million output tokens; None if that of the instance is not published."""
+    served: Mapping[str, Quantity] = dataclasses.field(hash=False)
+    """Times of requests by the names in `SERVED`."""
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        data = dataclasses.asdict(self)
+        return data | dict.fromkeys(SERVED) | data.pop("served")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Estimate of a model on an instance. Every number is simulated."""
 
@@ -155,6 +176,8 @@ class Estimate:
     """Operators whose work is not known, with their share of the calls."""
     load: Load | None = None
     """Waiting under requests that arrive at random, where a rate was given."""
+    clients: ClientLoad | None = None
+    """What clients see that each wait for their answer, where their number was given."""
     throughput_by_axis: Mapping[str, Quantity] = dataclasses.field(default_factory=dict, hash=False)
     """Throughput along each batch axis, such as `texts_per_s`, where a model has several."""
     padding: Padding | None = None
@@ -166,6 +189,8 @@ class Estimate:
     models in memory."""
     served_pool: ServedPool | None = None
     """How a program with continuous batching serves requests, for a load; no part of the plain data."""
+    served_rows: ServedRows | None = None
+    """How a stack serves a configuration that it reads prompt by prompt; no part of the plain data."""
     divisible: bool = False
     """Whether a replica can be divided over more cores; compiled and single-core models cannot."""
     simulated: bool = True
@@ -211,6 +236,7 @@ class Estimate:
             "speculation": None if self.speculation is None else dict(self.speculation),
             "counts": None if self.counts is None else self.counts.to_dict(),
             "load": self.load.to_dict() if self.load is not None else None,
+            "clients": self.clients.to_dict() if self.clients is not None else None,
         }
 
 

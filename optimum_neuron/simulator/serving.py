@@ -17,9 +17,11 @@ from typing import Any
 
 from ..base.core import Choice
 from ..hardware import is_first_of_instance
-from .device_time import CoreConstants, CoreRates, DeviceTime, HostConstants, device_time
+from ..runtime import ServingCost
+from .device_time import Constants, CoreConstants, CoreRates, DeviceTime, HostConstants, device_time
 from .machine import Machine
 from .result import Estimate, largest, make_estimate
+from .rows import ServedRows
 from .stacks import Padding, Stack, bucket, steps_by_bucket
 from .work import DecoderSizes, GraphWork, Layout, decode_work, prefill_work
 
@@ -242,6 +244,38 @@ def _times_on(plan: ServingPlan, machine: Machine, num_cores: int) -> ServingTim
     )
 
 
+def served_rows(plan: ServingPlan, times: ServingTimes, cost: ServingCost) -> ServedRows:
+    """Return how a stack that reads prompts one by one serves the requests of a plan that takes these times."""
+    return ServedRows(
+        num_rows=plan.batch_size,
+        prompt_s=times.prefill.total_s,
+        # The host's part of a step depends on the rows that run.
+        step_s=times.mean_tpot_s - cost.step_s - plan.concurrency * cost.row_s,
+        cost=cost,
+        num_prompt=plan.input_length,
+        num_answer=plan.output_length,
+    )
+
+
+def serving_cost_on(machine: Machine, stack: Stack) -> ServingCost:
+    """Return the time of the host and of copies around the graphs of a decoder that serves requests."""
+    basis = f"simulated on {machine.target.name} with the host path of {stack.name} and constants version "
+    basis += str(machine.constants.version)
+    return host_cost(machine.constants, stack, family=machine.instance.value.family, basis=basis)
+
+
+def host_cost(constants: Constants, stack: Stack, *, family: str, basis: str) -> ServingCost:
+    """Return the same for any constants, on an instance of a family."""
+    host = constants.hosts[stack.host]
+    return ServingCost(
+        chunk_s=prompt_host_s(host, family),
+        step_s=token_host_s(host, 0),
+        row_s=token_host_s(host, 1) - token_host_s(host, 0),
+        copy_bytes_per_s=constants.copy_bytes_per_s,
+        basis=basis,
+    )
+
+
 def prompt_host_s(host: HostConstants, family: str) -> float:
     """Host overhead of a batch's prompts, on an instance of that family."""
     return host.prefill_ms.get(family, host.prefill_ms[""]) * 1e-3
@@ -310,4 +344,5 @@ def serving_estimate(
         assumptions=assumptions,
         notes=notes,
     )
-    return dataclasses.replace(result, padding=plan.padding, batch_size=plan.batch_size)
+    rows = served_rows(plan, times, serving_cost_on(machine, plan.stack)) if plan.stack.one_by_one else None
+    return dataclasses.replace(result, padding=plan.padding, batch_size=plan.batch_size, served_rows=rows)

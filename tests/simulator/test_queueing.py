@@ -95,7 +95,7 @@ def test_decoder_slots_and_encoder_batches_are_servers():
         estimate(LLAMA, instance="inf2.xlarge", sequence_length=512, batch_size=rows, requests_per_s=2.0)
         for rows in (1, 4)
     )
-    assert four.load.utilization.value == pytest.approx(2.0 / four.throughput_per_s.value)
+    assert four.load.utilization.value == pytest.approx(2.0 / four.throughput_per_s.value, rel=0.02)
     assert four.load.wait_p95_ms.value < one.load.wait_p95_ms.value
     bert = AutoConfig.for_model("bert", num_hidden_layers=1, hidden_size=64, num_attention_heads=2)
     bert.architectures = ["BertModel"]

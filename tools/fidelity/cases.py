@@ -23,6 +23,7 @@ from optimum_neuron.simulator import (
     Constants,
     CoreRates,
     EstimateRequest,
+    Served,
     ServingPlan,
     ServingTimes,
     Stack,
@@ -30,11 +31,15 @@ from optimum_neuron.simulator import (
     core_rates,
     device_time,
     divided,
+    host_cost,
     parse_sdk,
     plan_serving,
     run_time,
+    serve_clients,
+    served_rows,
     serving_times,
     stack_at,
+    summarize,
 )
 from optimum_neuron.simulator.diffusion import PicturePlan, picture_request, picture_times, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import DecoderSizes, Layout, decode_work, decoder_sizes, prefill_work
@@ -158,11 +163,14 @@ def cases(rows: Iterable[Row]) -> list[Case]:
     """Cases of the rows that the simulator predicts with fitted constants."""
     made = []
     shared: dict[tuple[Any, ...], Timed] = {}
+    loads: dict[tuple[Any, ...], Callable[[Constants], Served]] = {}
     for row in rows:
         if row.metric.startswith(("decode_", "prefill_")):
             made.append(Case(row=row, predict=_profile(row)))
         elif row.category in ("decoder", "mixture", "hybrid"):
             made.append(Case(row=row, predict=_decoder(row, shared)))
+        elif row.category == "served":
+            made.append(Case(row=row, predict=_served(row, loads)))
         elif row.category in ("encoder", "cnn", "vit"):
             made.append(Case(row=row, predict=_graph(row)))
         elif row.category == "diffusion":
@@ -231,6 +239,44 @@ def _decoder(row: Row, shared: dict[tuple[Any, ...], Timed]) -> Callable[[Consta
         }[row.metric]
 
     return predict
+
+
+def _served(row: Row, shared: dict[tuple[Any, ...], Callable[[Constants], Served]]) -> Callable[[Constants], float]:
+    """A load of clients that each wait for an answer before they ask again; means over all of them."""
+    key, copies = (row.model, row.instance, row.batch, row.output_length, row.concurrency), row.copies or 1
+    if key not in shared:
+        shared[key] = functools.lru_cache(maxsize=1)(_load(row, copies))
+    load = shared[key]
+
+    def predict(constants: Constants) -> float:
+        served = load(constants)
+        if row.metric == "tokens_per_s":
+            return copies * served.tokens_per_s
+        return summarize(served.times)[row.metric.replace("_ms", "_mean_ms")]
+
+    return predict
+
+
+def _load(row: Row, copies: int) -> Callable[[Constants], Served]:
+    assert row.batch and row.sequence_length and row.input_length and row.output_length and row.concurrency
+    plan = plan_serving(
+        sizes_of(row.model),
+        _stack(row),
+        _layout(row),
+        batch_size=row.batch,
+        sequence_length=row.sequence_length,
+        input_length=row.input_length,
+        output_length=row.output_length,
+    )
+    instance, target, chips = _hardware(row)
+    timed = Timed(plan, core_rates(target), target.core.generation, instance.family, chips)
+    num_clients = row.concurrency // copies
+
+    def load(constants: Constants) -> Served:
+        cost = host_cost(constants, plan.stack, family=instance.family, basis="")
+        return serve_clients(served_rows(plan, timed.times(constants), cost), num_clients)
+
+    return load
 
 
 @dataclasses.dataclass

@@ -44,6 +44,9 @@ FEW = {
     "inf1-cnn.throughput_per_s": (0.3, 1.1, "one convolutional network on NeuronCore-v1, left out of the fit"),
     "inf1-pipeline.latency_ms": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
     "inf1-pipeline.throughput_per_s": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
+    "served.ttft_ms": (0.6, 1.7, "nine published loads of vLLM, left out of the fit"),
+    "served.tpot_ms": (0.75, 1.1, "nine published loads of vLLM, left out of the fit"),
+    "served.tokens_per_s": (0.81, 1.12, "nine published loads of vLLM, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
 """Classes with too few rows or families for quantiles: an interval by judgment, with its reason."""
@@ -91,7 +94,7 @@ class Scored:
 def is_fitted(case: Case) -> bool:
     """Whether constants are fitted on a case."""
     row = case.row
-    few = row.category in ("mixture", "hybrid", "diffusion")
+    few = row.category in ("mixture", "hybrid", "diffusion", "served")
     few |= row.instance.startswith("inf1") and (row.category == "cnn" or (row.cores or 1) > 1)
     few |= row.metric == "ttft_ms" and row.instance.startswith("trn2")
     return row.metric in FITTED and not few

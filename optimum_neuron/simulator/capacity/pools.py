@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..captures import CapturedModel, capture_model
-from ..compiled import call_time_on, serving_cost_on
+from ..compiled import SERVED_AS, call_time_on
 from ..configured import task_of_config
 from ..continuous import ServedPool, chunk_times, served_pool
 from ..machine import Machine
 from ..request import DTYPES
+from ..serving import serving_cost_on
 
 if TYPE_CHECKING:
     from ...compiler import MemoryNeed
@@ -53,7 +54,7 @@ class Replicas:
             steps.program,
             memory,
             call_s=functools.partial(self._call_s, machine, steps, ("decode", num_cores, batch_size)),
-            cost=serving_cost_on(machine),
+            cost=serving_cost_on(machine, SERVED_AS),
             num_prompt=1,
             num_answer=1,
             num_cached=0,

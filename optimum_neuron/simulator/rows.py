@@ -1,0 +1,91 @@
+"""A decoder that reads the prompts of all free rows, one after the other, before its next step.
+
+Servers without chunks do that: vLLM's on Neuron return the first tokens of those prompts together, and meanwhile no
+running answer gets a token. So prompts make the tokens of others late, and answers that end together begin together.
+
+    engine = rows.engine()
+    engine.add(request)
+    engine.step()
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from ..batching import Clock, Request
+from ..runtime import ServingCost
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServedRows:
+    """What the times of requests to such a server depend on."""
+
+    num_rows: int
+    """Requests of a step."""
+    prompt_s: float
+    """Device time of one prompt."""
+    step_s: float
+    """Device time of a decode step, of as many rows as there are."""
+    cost: ServingCost
+    """Time around the graphs; that of a chunk is once for all prompts between two steps."""
+    num_prompt: int
+    num_answer: int
+
+    @property
+    def chunk_size(self) -> int:
+        """Tokens of prompts that are read without a break: all of one."""
+        return self.num_prompt
+
+    @property
+    def policy(self) -> str:
+        """In words."""
+        return "the prompts of all free rows are read before the next step"
+
+    def engine(self) -> RowEngine:
+        """Return a server without requests."""
+        return RowEngine(self)
+
+
+class RowEngine:
+    """Serves requests in order, and runs no graph: it knows how long each takes."""
+
+    def __init__(self, rows: ServedRows) -> None:
+        self._rows = rows
+        self._waiting: collections.deque[Request] = collections.deque()
+        self._running: list[Request] = []
+        self.clock = Clock(rows.cost, block_bytes=0)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request waits or runs."""
+        return bool(self._waiting or self._running)
+
+    def add(self, request: Request) -> None:
+        """Let a request wait for its turn."""
+        self._waiting.append(request)
+
+    def step(self) -> None:
+        """Read the prompts that have a row, then do a step."""
+        first: list[Request] = []
+        while self._waiting and len(self._running) + len(first) < self._rows.num_rows:
+            first.append(self._waiting.popleft())
+            first[-1].simulated.start(self.clock.now_s)
+        if first:
+            self.clock.read(len(first) * self._rows.prompt_s)
+            self._add_tokens(first)
+            self._running += first
+        if self._running:
+            self.clock.step(self._rows.step_s, num_rows=len(self._running))
+            self._add_tokens(self._running)
+
+    def _add_tokens(self, requests: list[Request]) -> None:
+        for request in requests:
+            if not is_answered(request):
+                request.simulated.note_answer(self.clock.now_s, request.simulated.num_tokens + 1)
+        self._running = [request for request in self._running if not is_answered(request)]
+
+
+def is_answered(request: Request) -> bool:
+    """Return whether a request has its whole answer."""
+    return request.simulated.num_tokens == request.max_new_tokens

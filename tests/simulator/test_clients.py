@@ -1,0 +1,110 @@
+"""Clients of a server: against Little's law, numbers counted by hand, and published loads."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from transformers import AutoConfig
+
+from optimum_neuron.batching import Request, SimulatedTimes
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.runtime import ServingCost
+from optimum_neuron.simulator import constants, estimate, serve_clients
+from optimum_neuron.simulator.rows import ServedRows
+from tests.raising import raises
+from tools.fidelity.cases import cases, read_rows
+
+LLAMA = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
+SHAPE = {"instance": "inf2.xlarge", "sequence_length": 512, "batch_size": 4, "input_length": 256, "output_length": 64}
+FREE = ServingCost(chunk_s=0.0, step_s=0.0, row_s=0.0, copy_bytes_per_s=1.0, basis="no host")
+
+
+def rows(num_rows: int = 2, *, prompt_s: float = 1.0, step_s: float = 0.1, num_answer: int = 100) -> ServedRows:
+    return ServedRows(
+        num_rows=num_rows, prompt_s=prompt_s, step_s=step_s, cost=FREE, num_prompt=10, num_answer=num_answer
+    )
+
+
+def test_prompts_of_free_rows_come_before_a_step():
+    engine = rows().engine()
+    requests = [
+        Request(request_id=str(tokens), prompt=[], max_new_tokens=tokens, simulated=SimulatedTimes(arrival_s=0.0))
+        for tokens in (3, 5, 2)
+    ]
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        engine.step()
+    first, second, third = (request.simulated for request in requests)
+    # Two prompts, then two steps; the third prompt takes the row of the first answer.
+    assert (first.first_token_s, first.end_s) == pytest.approx((2.0, 2.2))
+    assert (third.start_s, third.first_token_s, third.end_s) == pytest.approx((2.2, 3.2, 3.3))
+    assert (second.first_token_s, second.end_s) == pytest.approx((2.0, 3.4))  # it waits for the third prompt
+    assert engine.clock.now_s == engine.clock.busy_s == pytest.approx(3.4)
+
+
+def test_one_client_waits_for_nobody():
+    served = serve_clients(rows(), 1)
+    assert all(one.ttft_s == pytest.approx(1.0) and one.tpot_s == pytest.approx(0.1) for one in served.times)
+    assert served.tokens_per_s == pytest.approx(100 / (1.0 + 99 * 0.1), rel=0.02)
+
+
+@pytest.mark.parametrize(("num_rows", "num_clients"), [(4, 3), (8, 8), (4, 11)])
+def test_clients_obey_littles_law(num_rows, num_clients):
+    # Little 1961: requests in the system = requests per second x mean latency.
+    served = serve_clients(rows(num_rows, prompt_s=0.2, step_s=0.02), num_clients)
+    latency_s = statistics.mean(one.latency_s for one in served.times)
+    assert served.tokens_per_s / 100 * latency_s == pytest.approx(num_clients, rel=0.12)
+
+
+def test_a_full_server_is_as_fast_as_its_graphs():
+    served = serve_clients(rows(8, prompt_s=0.2, step_s=0.02), 24)
+    assert served.tokens_per_s == pytest.approx(8 * 100 / (8 * 0.2 + 99 * 0.02), rel=0.1)
+
+
+def test_published_loads_of_vllm_are_predicted():
+    errors: dict[str, list[float]] = {}
+    for case in cases(row for row in read_rows() if row.category == "served"):
+        ratio = case.predict(constants()) / case.row.value
+        errors.setdefault(case.row.metric, []).append(abs(ratio - 1))
+    assert {len(values) for values in errors.values()} == {9}
+    medians = {metric: statistics.median(values) for metric, values in errors.items()}
+    assert medians["ttft_ms"] < 0.3 and medians["tpot_ms"] < 0.2 and medians["tokens_per_s"] < 0.15
+
+
+def test_estimate_has_what_clients_see():
+    alone, many = (estimate(LLAMA, **SHAPE, num_clients=number).clients for number in (1, 12))
+    assert many.served["ttft_mean_ms"].value > 4 * alone.served["ttft_mean_ms"].value
+    assert alone.tokens_per_s.value < many.tokens_per_s.value
+    assert many.served["ttft_mean_ms"].low < many.served["ttft_mean_ms"].value < many.served["ttft_mean_ms"].high
+    usd_per_s = estimate(LLAMA, **SHAPE).usd_per_h / 3600
+    assert many.usd_per_1m.value == pytest.approx(usd_per_s / many.tokens_per_s.value * 1e6)
+    assert many.usd_per_1m.low < many.usd_per_1m.value < many.usd_per_1m.high
+    assert many.to_dict()["requests_per_s"]["value"] == pytest.approx(many.tokens_per_s.value / 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "details"),
+    [
+        ({"num_clients": 0}, {"option": "num_clients"}),
+        ({"num_clients": 2, "requests_per_s": 1.0}, {"options": ["num_clients", "requests_per_s"]}),
+        ({"num_clients": 2, "stack": "nxd-inference"}, {"option": "num_clients", "value": 2}),
+    ],
+)
+def test_bad_loads_are_refused(options, details):
+    with raises(ConfigError, **details):
+        estimate(LLAMA, **SHAPE, **options)
+
+
+def test_a_model_without_answers_has_no_clients():
+    bert = AutoConfig.for_model("bert", num_hidden_layers=1, hidden_size=64, num_attention_heads=2)
+    bert.architectures = ["BertModel"]
+    with raises(ConfigError, options=["num_clients"]):
+        estimate(bert, sequence_length=32, num_clients=2)
+
+
+def test_command(cli, checkpoint):
+    command = ("neuron", "estimate", str(checkpoint), "--instance", "inf2.xlarge", "--sequence_length", "64")
+    process = cli(*command, "--num_clients", "3")
+    assert process.code == 0 and "3 clients" in process.stdout and "mean time to first token" in process.stdout
