@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ValidationError
 from .config import Entry
 from .limits import By, Value
 
-if TYPE_CHECKING:
-    import torch
-
 NUM_GREEDY = 64
 """Tokens that an answer has, if the compiled length leaves room for them."""
 PROMPT = "The capital of Japan is"
-"""Prompt of models that have a tokenizer."""
+"""Prompt of models that have a tokenizer; others read the first tokens of the vocabulary."""
 
 
 def weights_content(entry: Entry, by: Collection[By]) -> dict[str, Any]:
@@ -71,8 +68,12 @@ def _num_equal_tokens(model: Any, folder: Path) -> int:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from ..exporters import token_ids
+
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = _prompt(folder, model.config.vocab_size)
+    ids = token_ids(folder, PROMPT)
+    if ids is None:
+        ids = torch.arange(8)[None] % model.config.vocab_size
     num_tokens = min(NUM_GREEDY, model.neuron_config.sequence_length - ids.shape[1])
     options: dict[str, Any] = {
         "attention_mask": torch.ones_like(ids),
@@ -86,13 +87,3 @@ def _num_equal_tokens(model: Any, folder: Path) -> int:
         written, expected = (one.generate(ids, **options)[0, ids.shape[1] :] for one in (model, reference))
     differs = (written != expected).nonzero()
     return int(differs[0]) if len(differs) else num_tokens
-
-
-def _prompt(folder: Path, vocab_size: int) -> torch.Tensor:
-    """Return token IDs of the prompt; without a tokenizer, of the first tokens of the vocabulary."""
-    import torch
-    from transformers import AutoTokenizer
-
-    if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-        return AutoTokenizer.from_pretrained(folder)(PROMPT, return_tensors="pt")["input_ids"]
-    return torch.arange(8)[None] % vocab_size

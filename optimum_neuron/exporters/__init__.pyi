@@ -100,6 +100,7 @@ from .prepared import (
     follow as follow,
     watching as watching,
 )
+from .quality import token_ids as token_ids
 from .report import ExportReport as ExportReport, describe as describe
 from .request import (
     neuron_config as neuron_config,

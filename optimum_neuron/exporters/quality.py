@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..engine import Signature
     from ..kinds import Recorder
 
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+"""Each checkpoint with a tokenizer has one of them."""
 TEXT = (
     "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the distribution of the "
     "inhabitants of South America, and in the geological relations of the present to the past inhabitants of that "
@@ -70,7 +72,7 @@ def measure_quality(
     from ..engine import make_decoder, make_sequences, plan_packing, reads_features
     from ..kinds import cache_dtype
 
-    ids = _token_ids(folder)
+    ids = token_ids(folder, TEXT)
     if ids is None or reads_features(signature["score"].names):
         return None
     decoder, sequences = make_decoder(recorder, signature), make_sequences(recorder, signature)  # type: ignore[arg-type]
@@ -161,13 +163,14 @@ def _round_inputs(dtype: torch.dtype, groups: list[list[int]], _layer: object, i
     return (x, *inputs[1:])
 
 
-def _token_ids(folder: Path) -> torch.Tensor | None:
+def token_ids(folder: Path, text: str) -> torch.Tensor | None:
+    """Return the tokens of a text, shape [1, tokens], or None if a checkpoint has no tokenizer."""
     import torch
     from transformers import AutoTokenizer
 
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return None
-    return torch.tensor([AutoTokenizer.from_pretrained(folder)(TEXT)["input_ids"]])
+    return torch.tensor([AutoTokenizer.from_pretrained(folder)(text)["input_ids"]])
 
 
 def _perplexity(logits: torch.Tensor, ids: torch.Tensor) -> float:
