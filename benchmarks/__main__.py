@@ -28,6 +28,7 @@ NAMES = (
     "first",
     "export",
     "device",
+    "xla",
     "compile",
     "kernels",
     "training",

@@ -29,6 +29,8 @@ _DTYPES = {
     **{26: torch.float8_e4m3fnuz, 27: torch.uint16, 28: torch.uint32, 29: torch.uint64},
 }
 """By their numbers in `c10::ScalarType`."""
+_ON_DEVICE = {**_DTYPES, 7: torch.float32}
+"""The same as PyTorch/XLA gives them to the Neuron compiler: it narrows float64."""
 _DTYPE_NAMES = ("dtype", "out_dtype", "output_dtype")
 _PLACES_OF_TENSORS = ("layout", "device", "pin_memory", "generator")
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
@@ -189,7 +191,7 @@ class _Builder:
         return [self._value(item) for item in value] if isinstance(value, list) else value
 
     def _fake(self, like: Operand) -> Any:
-        return torch.empty_strided(like.size, like.stride, dtype=_DTYPES[like.dtype], device="cpu")
+        return torch.empty_strided(like.size, like.stride, dtype=_ON_DEVICE[like.dtype], device="cpu")
 
     def _fakes(self, results: Sequence[Any]) -> Any:
         fakes = [
@@ -235,7 +237,7 @@ class _Builder:
             self._inputs[at.slot] = whole, node
         else:
             node = self._call(torch.ops.aten.empty.memory_format, (list(whole.size),), whole)
-            node.kwargs = {"dtype": _DTYPES[at.dtype]}
+            node.kwargs = {"dtype": _ON_DEVICE[at.dtype]}
         self._nodes[at.slot] = {whole: node}
         return self._tensor(at)
 
@@ -296,7 +298,7 @@ def _plain(name: str, value: object) -> Any:
         return None
     if name == "memory_format" and isinstance(value, int):
         return _FORMATS[value]
-    return _DTYPES.get(value, value) if name in _DTYPE_NAMES and isinstance(value, int) else value
+    return _ON_DEVICE.get(value, value) if name in _DTYPE_NAMES and isinstance(value, int) else value
 
 
 def is_dense(at: Operand) -> bool:
@@ -325,8 +327,8 @@ class _Viewing:
     def view(self, node: fx.Node) -> fx.Node:
         """The tensor `at` as a view of the tensor `base`."""
         base, at = self.base, self.at
-        if base.dtype != at.dtype:
-            node = self.call(torch.ops.aten.view.dtype, (node, _DTYPES[at.dtype]), at)
+        if _ON_DEVICE[base.dtype] != _ON_DEVICE[at.dtype]:
+            node = self.call(torch.ops.aten.view.dtype, (node, _ON_DEVICE[at.dtype]), at)
         if math.prod(base.size) == math.prod(at.size) and is_dense(base) and is_dense(at) and base.offset == at.offset:
             return self._rearranged(node)
         return self.call(torch.ops.aten.as_strided.default, (node, list(at.size), list(at.stride), at.offset), at)

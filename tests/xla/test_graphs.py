@@ -192,6 +192,17 @@ def test_operator_without_a_lowering_runs_on_the_host(name):
     assert "test_graphs.py:" in place and count == 1
 
 
+def test_float64_is_compiled_in_the_precision_of_float32():
+    """https://github.com/pytorch/xla/blob/v2.9.0/torch_xla/csrc/dtype.cpp: F64 is F32 for the device type NEURON."""
+    data = torch.arange(1.0, 5.0, dtype=torch.float64)
+    scale = torch.full((1,), 3.0).to("xla")
+    scaler = scale.double().reciprocal().float()  # as torch's GradScaler
+    result = (data.to("xla") * scaler + torch.ones(4, dtype=torch.float64, device="xla")).to(torch.float64)
+    xla.sync()
+    assert compiles() == 1 and result.dtype == torch.float64
+    assert torch.allclose(result.cpu(), data / 3.0 + 1.0, atol=1e-6)
+
+
 def test_reading_is_refused_in_a_full_graph():
     value = torch.ones(2).to("xla")
     with pytest.raises(RuntimeError, match=graphs.UNEXPECTED), xla.Region("step", full_graph=True):
