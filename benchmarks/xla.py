@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .device import NUM_ELEMENTS
 from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
@@ -14,7 +14,7 @@ SIZES = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
 NUM_TOKENS, NUM_STEPS = 128, 1
 
 
-def run(settings: Settings) -> list[Row]:
+def run(settings: Settings) -> Iterator[Row]:
     """Measure in turn, on one thread."""
     import torch
 
@@ -24,7 +24,8 @@ def run(settings: Settings) -> list[Row]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [*_operator(settings), *_training_step(settings)]
+        yield from _operator(settings)
+        yield from _training_step(settings)
     finally:
         torch.set_num_threads(num_threads)
 
