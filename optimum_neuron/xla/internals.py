@@ -1,15 +1,39 @@
-"""Functions of `torch_xla._XLAC` that scripts and libraries call although they are not public."""
+"""Functions of `torch_xla._XLAC` and `libneuronxla` that scripts call although they are not public."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from . import graphs
 from .selection import device
 
+SnapshotCallback = Callable[[str, int, int], str]
+"""Of a graph's name, the index of its core, and the number of its run: "inputs", "outputs", both, or nothing."""
+
+
+def _write_inputs(name: str, addressable_device_index: int, execution_count: int) -> str:
+    """Libneuronxla's default."""
+    return "inputs"
+
+
 _ir_debug = False
+_snapshot_callback: SnapshotCallback = _write_inputs
+
+
+def register_hlo_snapshot_callback(callback: SnapshotCallback) -> SnapshotCallback:
+    """Set the function that says which graphs are written with their data, and return the one before.
+
+    It is asked where XLA_FLAGS has `--xla_dump_hlo_snapshots`. Graphs are not HLO here: a warning says that this
+    variable has no effect.
+
+    Args:
+        callback: the function.
+    """
+    global _snapshot_callback
+    before, _snapshot_callback = _snapshot_callback, callback
+    return before
 
 
 def sync_multi(

@@ -10,6 +10,11 @@ refuse_beside("libneuronxla", __name__)
 
 _TRACE = Missing("Compile with `torch_neuronx.trace`: programs are not HLO here.")
 
-NAMES: Names = {"libneuronxla": {name: _TRACE for name in ("neuron_xla_compile", "neuron_xla_wlo_compile")}}
+NAMES: Names = {
+    "libneuronxla": {
+        "register_hlo_snapshot_callback": "optimum_neuron.xla.internals:register_hlo_snapshot_callback",
+        **{name: _TRACE for name in ("neuron_xla_compile", "neuron_xla_wlo_compile")},
+    }
+}
 
 __getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -59,7 +59,8 @@ _COLLECTIVES = {
     ),
     **_of("rendezvous", "do_on_ordinals", "mesh_reduce", "rendezvous", "xla_rendezvous"),
 }
-_SPMD = {OTHERS: Missing(_PROCESSES)}
+_DTENSOR = 'Make the mesh on the device neuron, `init_device_mesh("neuron", shape)`: on xla, torch\'s DTensor is SPMD.'
+_SPMD = {**_missing(_DTENSOR, "xla_distribute_module", "xla_distribute_tensor"), OTHERS: Missing(_PROCESSES)}
 _FSDP = {OTHERS: Missing("Use `torch.distributed.fsdp.fully_shard` on device neuron, or `ZeroRedundancyOptimizer`.")}
 _EAGER_MODE = _of("compiling", "eager_mode", "eager_mode_context", "is_eager_mode")
 _INTERNAL = {OTHERS: Missing("It is an internal part of PyTorch/XLA. Use the public names of `torch_xla`.")}

@@ -176,13 +176,17 @@ import torch_xla.distributed.spmd as xs, torch_xla.runtime as xr
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
 from torch_xla.experimental.custom_kernel import flash_attention
 from optimum_neuron.errors import ModelError
-for use in (lambda: xs.mark_sharding(None, None, None), xr.use_spmd, XlaFullyShardedDataParallel, flash_attention):
+unsupported = (
+    *(lambda: xs.mark_sharding(None, None, None), lambda: xs.xla_distribute_tensor(None, None)),
+    *(xr.use_spmd, XlaFullyShardedDataParallel, flash_attention),
+)
+for use in unsupported:
     try:
         use()
     except ModelError as error:
-        print(*(word for word in ("torchrun", "fully_shard", "NKI") if word in str(error)))
+        print(*(word for word in ("torchrun", "init_device_mesh", "fully_shard", "NKI") if word in str(error)))
 """
-    assert run(program, tmp_path).split() == ["torchrun", "torchrun", "fully_shard", "NKI"]
+    assert run(program, tmp_path).split() == ["torchrun", "init_device_mesh", "torchrun", "fully_shard", "NKI"]
 
 
 ENDING = """

@@ -237,6 +237,15 @@ def test_profiler_servers_may_share_a_port_which_another_program_may_not():
         profiler.start_server(other.getsockname()[1])
 
 
+def test_callback_for_snapshots_replaces_the_one_before():
+    """As AWS's guide to debugging shows; its BERT script registers one in each run."""
+    import libneuronxla
+
+    before = libneuronxla.register_hlo_snapshot_callback(lambda name, addressable_device_index, execution_count: "")
+    assert before("graph", 0, 1) == "inputs", "libneuronxla's own"
+    assert libneuronxla.register_hlo_snapshot_callback(before)("graph", 0, 1) == ""
+
+
 def test_step_trace_ends_the_step_for_its_loader():
     metrics.clear_all()
     profiler.set_marked_step(False)
