@@ -64,7 +64,7 @@ def require_length(sequence_length: int, most: int) -> None:
 
 def end_tokens(value: Any) -> list[int]:
     """Return the tokens that end a sequence, of one or a list."""
-    ends = [value] if isinstance(value, (int, str)) else list(value)
+    ends: list[Any] = [value] if isinstance(value, (int, str)) else list(value)
     if wrong := [one for one in ends if not isinstance(one, int)]:
         message = f"The end token {wrong[0]!r} is not a whole number."
         raise ConfigError(message, hint="Pass the number of a token.", option="eos_token_id", value=str(wrong[0]))
@@ -73,14 +73,16 @@ def end_tokens(value: Any) -> list[int]:
 
 def require_ids(input_ids: object) -> None:
     """Check that tokens are whole numbers [rows, columns]."""
-    is_tensor = isinstance(input_ids, torch.Tensor)
-    if not is_tensor or input_ids.ndim != 2 or input_ids.is_floating_point():
-        kind = f"{str(input_ids.dtype)} {list(input_ids.shape)}" if is_tensor else type(input_ids).__name__
-        raise ShapeError(
-            f"input_ids is a {kind}, but must be whole numbers [rows, tokens].",
-            hint='Pass tokenizer(texts, return_tensors="pt").input_ids.',
-            kind=kind,
-        )
+    kind = type(input_ids).__name__
+    if isinstance(input_ids, torch.Tensor):
+        if input_ids.ndim == 2 and not input_ids.is_floating_point():
+            return
+        kind = f"{input_ids.dtype} {list(input_ids.shape)}"
+    raise ShapeError(
+        f"input_ids is a {kind}, but must be whole numbers [rows, tokens].",
+        hint='Pass tokenizer(texts, return_tensors="pt").input_ids.',
+        kind=kind,
+    )
 
 
 def position(cache_ids: torch.Tensor | None) -> int:
