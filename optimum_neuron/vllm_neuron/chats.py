@@ -56,6 +56,14 @@ def render(
 
 def _plain(message: Mapping[str, Any], *, joins: bool) -> dict[str, Any]:
     """A message as templates take it: a text for its parts, and calls with mappings."""
+    if not isinstance(message, Mapping) or "role" not in message:
+        kind = type(message).__name__ if not isinstance(message, Mapping) else "mapping without role"
+        raise ConfigError(
+            f"A message is a {kind}.",
+            hint='Pass a list such as [{"role": "user", "content": "Hello"}].',
+            option="messages",
+            value=kind,
+        )
     plain = dict(message)
     parts = plain.get("content")
     if isinstance(parts, (list, tuple)) and joins:

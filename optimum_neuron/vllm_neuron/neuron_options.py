@@ -215,6 +215,8 @@ def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions
 
 def _rising(config: Mapping[str, Any], name: str) -> Sequence[int]:
     sizes = config.get(name) or ()
+    if not isinstance(sizes, (list, tuple)):
+        raise _not_one_of(name, sizes, "a list of rising whole numbers")
     if any(not isinstance(size, int) or size < 1 for size in sizes) or list(sizes) != sorted(set(sizes)):
         raise _not_one_of(name, list(sizes), "a list of rising whole numbers")
     return sizes

@@ -75,7 +75,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
     return dataclasses.replace(
         spec,
         allow_block_sharing=shares is not False,
-        draft=_draft(args, found),
+        draft=_draft(args, found, config),
     )
 
 
@@ -113,7 +113,8 @@ def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) ->
     dtype = str(args.dtype).removeprefix("torch.")
     if dtype not in _DTYPES:
         raise invalid_choice("dtype", dtype, tuple(_DTYPES))
-    cores = args.tensor_parallel_size * args.pipeline_parallel_size
+    named = found.export.get("tensor_parallel_size", 1) if args.tensor_parallel_size == 1 else args.tensor_parallel_size
+    cores = named * args.pipeline_parallel_size
     options: dict[str, Any] = {}
     if args.tensor_parallel_size > 1:
         options["tensor_parallel_size"] = args.tensor_parallel_size
@@ -197,7 +198,7 @@ def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) 
         own |= {"max_loras": max(args.max_loras, args.max_cpu_loras or 0), "max_lora_rank": args.max_lora_rank}
     options = joined(
         {name: value for name, value in own.items() if value is not None},
-        ((name, name, value) for name, value in found.export.items()),
+        ((f"override_neuron_config: {name}", name, value) for name, value in found.export.items()),
     )
     length = options.get("sequence_length")
     for name, sizes in env.vllm_buckets().items():
@@ -225,7 +226,7 @@ def _speculation(args: EngineArgs) -> dict[str, Any]:
 
 def _num_candidates(args: EngineArgs, found: NeuronOptions) -> int:
     config = _speculation(args)
-    number = config.get("num_speculative_tokens") or found.num_candidates
+    number = config.get("num_speculative_tokens", found.num_candidates)
     if not isinstance(number, int) or number < 1:
         raise ConfigError(
             f"num_speculative_tokens must be a whole number, at least 1, not {number!r}.",
@@ -245,7 +246,7 @@ _OF_SPECULATION = ("model", "num_speculative_tokens", "method", "prompt_lookup_m
 _TUNING = ("prompt_lookup_min", "max_model_len", "quantization", "revision", "disable_by_batch_size", "enforce_eager")
 
 
-def _draft(args: EngineArgs, found: NeuronOptions) -> dict[str, Any]:
+def _draft(args: EngineArgs, found: NeuronOptions, config_of_model: PreTrainedConfig) -> dict[str, Any]:
     """The draft of all requests; empty without one."""
     config = _speculation(args)
     if not config:
@@ -260,4 +261,23 @@ def _draft(args: EngineArgs, found: NeuronOptions) -> dict[str, Any]:
     if kind != "lookup" and not config.get("model"):
         raise ModelError("speculative_config names no model.", hint="Pass model, or method='ngram'.", option="model")
     number = _num_candidates(args, found)
+    if kind != "lookup":
+        _check_draft(config_of_model, str(config["model"]), kind)
     return {"kind": kind, "model": config.get("model"), "num_candidates": number}
+
+
+def _check_draft(target: PreTrainedConfig, draft: str, kind: str) -> None:
+    """Check the folder of a draft, and the vocabulary of one that is a model itself, before minutes are spent."""
+    folder = find_folder(draft)
+    if kind != "assistant":
+        return
+    configs = (load_source(folder, with_weights=False).config, target)
+    own, expected = (config.get_text_config(decoder=True).vocab_size for config in configs)
+    if own != expected:
+        raise ConfigError(
+            f"The draft {draft} has {own} tokens, and the model {expected}.",
+            hint="Use a draft with the tokenizer of the model.",
+            option="speculative_config",
+            draft=own,
+            target=expected,
+        )

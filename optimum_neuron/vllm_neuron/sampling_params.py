@@ -176,6 +176,8 @@ class SamplingParams:
             logger.warning("temperature=%s becomes %s, the lowest that is not greedy.", self.temperature, _LOWEST)
             self.temperature = _LOWEST
         self.seed = None if self.seed == -1 else self.seed
+        if not isinstance(self.stop, str | list | tuple | None):
+            raise _wrong("stop", self.stop, "a text, or a list of texts")
         self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
         self.stop_token_ids, self.bad_words = list(self.stop_token_ids or []), list(self.bad_words or [])
         for name in ("logprobs", "prompt_logprobs"):
@@ -261,6 +263,8 @@ def _verify_lengths(params: SamplingParams) -> None:
         value = getattr(params, name)
         if value is not None and (not _is_int(value) or value < limit):
             raise _wrong(name, value, f"a whole number, at least {limit}")
+    if params.seed is not None and not _is_int(params.seed):
+        raise _wrong("seed", params.seed, "a whole number")
     if params.truncate_prompt_tokens == 0:
         raise _wrong("truncate_prompt_tokens", 0, "at least 1, or -1")
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:

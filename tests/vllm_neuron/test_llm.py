@@ -309,6 +309,9 @@ def test_wrong_requests_are_errors_before_any_runs(llm):
     def run(*args, **options):
         llm.generate(*args, use_tqdm=False, **options)
 
+    for wrong in ("hello", ["hello"], [{"content": "hello"}]):
+        with raises(ConfigError, option="messages"):
+            llm.chat(wrong, chat_template="{{ messages }}", use_tqdm=False)
     with raises(ShapeError, size=70, limit=64):
         run([list(range(3, 73))], SamplingParams())
     with raises(ConfigError, option="sampling_params", num_prompts=2):

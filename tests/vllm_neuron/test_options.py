@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from optimum_neuron.errors import ConfigError
+from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.vllm_neuron import command, server
 from optimum_neuron.vllm_neuron.adapters import LoRARequest
 from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
@@ -96,6 +96,8 @@ def test_unknown_keywords_of_a_neuron_config_are_warned_about(checkpoint, caplog
         ({"override_neuron_config": [1]}, {"option": "override_neuron_config"}),
         ({"additional_config": {"neuron_cfg": {}}}, {"options": ["neuron_cfg"]}),
         ({"speculative_config": {"model": "a"}}, {"option": "num_speculative_tokens"}),
+        ({"speculative_config": {"model": "a", "num_speculative_tokens": 0}}, {"value": 0}),
+        ({"additional_config": {"neuron_config": {"num_seqs_buckets": 4}}}, {"option": "num_seqs_buckets"}),
         ({"enable_sleep_mode": True}, {"option": "enable_sleep_mode"}),
         ({"kv_cache_dtype": "fp8_e5m2"}, {}),
         ({"max_num_seqs": 0}, {"option": "max_num_seqs"}),
@@ -123,6 +125,19 @@ def test_sizes_cores_and_drafts(checkpoint, monkeypatch, caplog):
     monkeypatch.setenv("VLLM_NEURON_FRAMEWORK", "tnx")
     with raises(ConfigError, variable="VLLM_NEURON_FRAMEWORK"):
         options(checkpoint)
+
+
+def test_drafts_are_looked_at_before_a_compile(checkpoint, tmp_path):
+    with pytest.raises(ModelError):
+        options(checkpoint, speculative_config={"model": str(tmp_path / "no"), "num_speculative_tokens": 3})
+    wider = save_tiny(tmp_path / "wider", "llama", num_hidden_layers=1, vocab_size=128)
+    with raises(ConfigError, option="speculative_config", draft=128):
+        options(checkpoint, speculative_config={"model": str(wider), "num_speculative_tokens": 3})
+
+
+def test_tp_degree_chooses_an_instance_too(checkpoint):
+    found = options(checkpoint, override_neuron_config={"tp_degree": 8})
+    assert (found["instance_type"], found["tensor_parallel_size"]) == ("inf2.24xlarge", 8)
 
 
 def test_flags_are_keywords(tmp_path):

@@ -35,6 +35,8 @@ from tests.raising import raises
         ("logprobs", -2),
         ("prompt_logprobs", -2),
         ("truncate_prompt_tokens", 0),
+        ("seed", "a"),
+        ("stop", 5),
         ("stop", [""]),
         ("stop_token_ids", ["a"]),
         ("flat_logprobs", True),
