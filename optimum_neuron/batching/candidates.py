@@ -44,8 +44,8 @@ class CandidateSampler:
         self, logits_RV: torch.Tensor, generator: torch.Generator = torch.default_generator
     ) -> torch.Tensor | None:
         """Return the tokens drawn from all logits, or None; see `pick`."""
-        vocabulary = logits_RV.shape[-1]
-        top = logits_RV.topk(min(self.top_k + _MORE, vocabulary), -1)
+        _, vocabulary = logits_RV.shape
+        top = logits_RV.topk(min(self.top_k + _MORE, vocabulary))
         return self.pick(top.values, top.indices, vocabulary, generator)
 
     def pick(
@@ -73,11 +73,11 @@ class CandidateSampler:
         before = generator.get_state()
         draws = _draws(tokens_RK, vocabulary, generator)
         scores = weights / draws
-        *_, second, first = np.partition(scores, -2, -1).T
+        *_, second, first = np.sort(scores).T
         if (second > first * (1 - _MARGIN_OF_DRAWS)).any():
             generator.set_state(before)
             return None
-        return tokens_RK.gather(1, torch.from_numpy(scores.argmax(-1))[:, None])[:, 0]
+        return tokens_RK.gather(1, torch.from_numpy(scores.argmax(1))[:, None])[:, 0]
 
 
 def candidate_sampler(processors: Sequence[Any]) -> CandidateSampler | str:
@@ -99,7 +99,7 @@ def candidate_sampler(processors: Sequence[Any]) -> CandidateSampler | str:
 
 def _remove_tail(values: np.ndarray, weights: np.ndarray, top_p: TopPLogitsWarper) -> bool:
     """Set the weights of tokens to 0 that top-p removes; return False where rounding decides about one."""
-    tails = weights[:, ::-1].cumsum(-1)[:, ::-1] / weights.sum(-1, keepdims=True)
+    tails = weights[:, ::-1].cumsum(1)[:, ::-1] / weights.sum(1, keepdims=True)
     first, limit = top_p.min_tokens_to_keep, 1 - top_p.top_p
     removed = tails <= limit
     removed[:, :first] = False
@@ -113,7 +113,7 @@ def _draws(tokens_RK: torch.Tensor, vocabulary: int, generator: torch.Generator)
     """Return what `torch.multinomial` divides the probabilities of these tokens by, one draw for each logit."""
     shape = (len(tokens_RK), vocabulary)
     if not _draws_uniforms():
-        return torch.empty(shape).exponential_(1, generator=generator).gather(1, tokens_RK).numpy()
+        return torch.empty(shape).exponential_(generator=generator).gather(1, tokens_RK).numpy()
     uniforms = torch.empty(shape, dtype=torch.float64).uniform_(generator=generator).gather(1, tokens_RK)
     return -np.log1p(-uniforms.numpy())
 
@@ -124,8 +124,8 @@ def _draws_uniforms() -> bool:
 
     The logarithms of all logits but a few would be for nothing.
     """
-    one, other = (torch.Generator().manual_seed(5) for _ in range(2))
-    expected = torch.empty(64).exponential_(1, generator=one)
+    one, other = torch.Generator(), torch.Generator()
+    expected = torch.empty(64).exponential_(generator=one)
     uniforms = torch.empty(64, dtype=torch.float64).uniform_(generator=other)
     return torch.allclose(-torch.log1p(-uniforms).float(), expected, rtol=1e-6, atol=0) and torch.equal(
         one.get_state(), other.get_state()

@@ -109,7 +109,7 @@ class Request:
     num_computed: int = 0
     """Tokens whose keys and values are in the cache, from the first on."""
     num_shared: int = 0
-    """Tokens among them that an earlier request computed."""
+    """Tokens of the prompt that an earlier request computed."""
     blocks: list[int] = dataclasses.field(default_factory=list)
     """Its blocks, in the order of its tokens."""
     row: int | None = None

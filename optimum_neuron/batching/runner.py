@@ -192,7 +192,7 @@ class Runner:
 
 
 def _give_back(loaded: LoadedProgram, state: State, spoilt: list[bool]) -> None:
-    if spoilt:
+    if any(spoilt):
         for tensor in state:
             tensor.zero_()
     loaded.give_back(state)

@@ -88,7 +88,7 @@ class Scheduler:
         """Decide what runs next."""
         plan = Plan()
         for request in [*self.running]:
-            if request.is_prompt_read and request.row is not None:
+            if request.row is not None:
                 self._grow(request, plan)
         self._resume(plan)
         self._plan_chunks(plan)
@@ -103,10 +103,10 @@ class Scheduler:
         """
         room, planned = self.chunk_size, set[int]()
         while room >= self.chunk_sizes[0]:
-            unread = [one for one in self.running if not one.is_prompt_read and id(one) not in planned]
-            if not unread and not (unread := self._admit()):
+            unread = (one for one in self.running if not one.is_prompt_read and id(one) not in planned)
+            request = next(unread, None) or self._admit()
+            if request is None:
                 return
-            request = unread[0]
             num_tokens = min(self.chunk_size, len(request.prompt) - request.num_computed)
             size = smallest_bucket(num_tokens, self.chunk_sizes)
             assert size is not None, "no chunk is larger than the largest"
@@ -152,7 +152,6 @@ class Scheduler:
         assert request.row is not None, "a running request has a row"
         plan.preempted.append((request, request.blocks[:num_filled], request.row))
         self._stop(request)
-        request.num_shared = 0
         _insert(self.preempted, request)
         self.num_preemptions += 1
 
@@ -164,20 +163,20 @@ class Scheduler:
             if self.waiting and self.waiting[0].rank < request.rank:
                 return
             num_blocks = self.pool.num_for(max(len(request.prompt) + 1, request.num_next))
-            if num_blocks + len(self.running) > self.pool.num_free and self.running:
+            if num_blocks + len(self.running) > self.pool.num_free:
                 return
             self.preempted.pop(0)
             request.blocks = [self.pool.allocate() for _ in range(num_blocks)]
             row = self._run(request)
             plan.resumed.append((request, request.blocks[: self.pool.num_for(request.num_computed)], row))
 
-    def _admit(self) -> list[Request]:
+    def _admit(self) -> Request | None:
         """Let the next request run, if it has a row and blocks; return it."""
         if not self.waiting or not self._rows:
-            return []
+            return None
         request = self.waiting[0]
         if self.preempted and self.preempted[0].rank < request.rank:
-            return []
+            return None
         found = self.pool.find(request.hashes)
         # The last token is computed in any case: the answer begins with its logits.
         num_shared = min(len(found) * self.pool.block_size, len(request.prompt) - 1)
@@ -185,14 +184,14 @@ class Scheduler:
         shared = found[: num_shared // self.pool.block_size]
         num_more = self.pool.num_for(len(request.prompt) + 1) - len(shared)
         if num_more > self.pool.num_free - sum(map(self.pool.is_idle, shared)):
-            return []
+            return None
         del self.waiting[0]
         for block in shared:
             self.pool.share(block)
         request.blocks = shared + [self.pool.allocate() for _ in range(num_more)]
         request.num_computed = request.num_shared = num_shared
         self._run(request)
-        return [request]
+        return request
 
     def _run(self, request: Request) -> int:
         request.row = row = self._rows.pop()

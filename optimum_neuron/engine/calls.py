@@ -214,7 +214,7 @@ class Calls:
         for call in alike:
             if all(leaf.fits(tensor) for leaf, tensor in zip(call.inputs, tensors.values(), strict=True)):
                 return call
-        raise _no_entry_point(method, tensors, alike or self.calls, is_other_size=bool(alike))
+        raise _no_entry_point(method, tensors, alike or self.calls)
 
     def _run(self, call: Call, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         import torch
@@ -242,7 +242,7 @@ class Calls:
         """Check the rows of a call whose inputs have different numbers of them, which are neither padded nor split."""
         if any(tuple(t.shape) != leaf.shape for leaf, t in zip(call.inputs, tensors, strict=True)):
             named = {leaf.name: tensor for leaf, tensor in zip(call.inputs, tensors, strict=True)}
-            raise _no_entry_point(call.method, named, [call], is_other_size=True)
+            raise _no_entry_point(call.method, named, [call])
 
 
 def _part(leaf: Leaf, tensor: torch.Tensor, batch: Batch | None) -> torch.Tensor:
@@ -253,13 +253,9 @@ def _part(leaf: Leaf, tensor: torch.Tensor, batch: Batch | None) -> torch.Tensor
     return pad_rows(part, batch.compiled_rows, leaf.rows).contiguous()
 
 
-def _no_entry_point(
-    method: str, tensors: Mapping[str, torch.Tensor], calls: Sequence[Call], *, is_other_size: bool
-) -> ShapeError:
+def _no_entry_point(method: str, tensors: Mapping[str, torch.Tensor], calls: Sequence[Call]) -> ShapeError:
     given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
     compiled = [f"{call.method}({', '.join(map(str, call.inputs))})" for call in calls]
     message = f"No entry point takes {method}({given}). Compiled are: {'; '.join(compiled)}."
-    hint = "Export with these arguments too."
-    if is_other_size:
-        hint = "Pass a size that was compiled, or export with this size too."
+    hint = "Pass arguments of these kinds and sizes, or export with yours too."
     return ShapeError(message, hint=hint, method=method, compiled=compiled)

@@ -47,7 +47,7 @@ class Decoder:
         """Tokens that one call adds to a sequence in the cache; the end of a long prompt may have larger calls."""
         self.num_slots = max(self._decode)
         """Tokens that a sequence can hold."""
-        self.chunks_from = self.prefill_buckets[-1]
+        self.chunks_from = max(self._prefill)
         """Most tokens of a prompt that one call reads; longer ones are read in chunks."""
 
     def __call__(
@@ -120,7 +120,7 @@ class Decoder:
         longest, num_skipped = max(int(packing.lengths_R.max()), 1), 0
         if num_past:
             packed = self.extend(group, packing.pack(input_ids_RT, longest), packing.first_R, packing.lengths_R)
-        elif longest > self.prefill_buckets[-1] and features is None:
+        elif longest > self.chunks_from and features is None:
             first = int(packing.index_RT[:, -num_logits:].min())
             packed, num_skipped = self._in_chunks(group, packing.pack(input_ids_RT, longest), packing.lengths_R, first)
         else:
@@ -212,7 +212,7 @@ class Decoder:
         """
         import torch
 
-        bucket = self.prefill_buckets[-1]
+        bucket = self.chunks_from
         head, head_lengths_R = ids_RT[:, :bucket], lengths_R.clamp(max=bucket)
         read = self.score if first < bucket else self.prefill
         results = read(group, head, head_lengths_R, [])
@@ -248,7 +248,8 @@ def _joined(chunks: Sequence[Results]) -> Results:
 
     if len(chunks) == 1:
         return chunks[0]
-    return {name: torch.cat([part[name] for part in chunks if name in part], 1) for name in chunks[-1]}
+    *_, last = chunks
+    return {name: torch.cat([part[name] for part in chunks if name in part], 1) for name in last}
 
 
 def _positions(ids_RT: torch.Tensor) -> torch.Tensor:

@@ -62,8 +62,10 @@ class EncoderDecoder:
             num_past: columns of the targets that are in the cache.
         """
 
+        mask_RS = mask_RS if self._is_masked else None
+
         def run(group: Group) -> dict[str, torch.Tensor]:
-            mask = group.take(mask_RS) if self._is_masked and mask_RS is not None else None
+            mask = None if mask_RS is None else group.take(mask_RS)
             return self._run(
                 group, group.take(ids_RT), group.take(positions_RT), group.take(hidden_RSD), mask, num_past=num_past
             )
@@ -127,8 +129,10 @@ class EncoderDecoder:
     def steps(self, sequences: Sequences, lengths_R: torch.Tensor, mask_RS: torch.Tensor | None) -> Steps:
         """Return decode steps of targets, of which so many tokens are in the cache."""
 
+        mask_RS = mask_RS if self._is_masked else None
+
         def prepare(rows: CompiledRows, positions_G1: torch.Tensor) -> list[torch.Tensor]:
-            mask = mask_RS[rows.sources] if self._is_masked and mask_RS is not None else None
+            mask = None if mask_RS is None else mask_RS[rows.sources]
             return self._step_inputs(positions_G1, mask)
 
         return Steps({self.num_slots: self._decode}, sequences, lengths_R, prepare)

@@ -159,8 +159,8 @@ def real_sizes(signature: RoleSignature, inputs: Mapping[str, torch.Tensor]) -> 
                 problems.append(f"{spec.name} has {axis}={size}, but one frame needs {least}")
     every = [problem for problems in wrong.values() for problem in problems]
     if every:
-        listed = "; ".join(every) + ("" if every[-1].endswith("?") else ".")
-        message = f"The inputs do not fit the model: {listed} It takes {', '.join(map(_described, signature.inputs))}."
+        taken = ", ".join(map(_described, signature.inputs))
+        message = f"The inputs do not fit the model ({'; '.join(every)}). It takes {taken}."
         hint = "Pass the inputs that the model's own tokenizer or processor makes."
         names = [name for name, problems in wrong.items() if problems]
         raise ShapeError(message, hint=hint, names=names, problems=every, inputs=list(inputs))

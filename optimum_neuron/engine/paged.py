@@ -155,8 +155,8 @@ class PagedDecoder(Decoder):
         first: int,
         table_M: torch.Tensor,
         state: list[torch.Tensor],
-        adapter: int = 0,
-        row: int = 0,
+        adapter: int,
+        row: int,
     ) -> Results:
         """Read tokens of one sequence from position `first` on; return results of the last one, or of the chunk.
 

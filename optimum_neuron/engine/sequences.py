@@ -206,7 +206,7 @@ class Sequences:
 
 def _give_back(loaded: LoadedProgram, sets: list[State], not_finite: list[bool]) -> None:
     for state in sets:
-        if not_finite:
+        if any(not_finite):
             for tensor in state:
                 tensor.zero_()
         loaded.give_back(state)

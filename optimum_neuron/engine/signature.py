@@ -165,10 +165,10 @@ class Signature:
 
     def smallest_ring(self, program: Program) -> int | None:
         """Return the fewest slots of a layer that keeps the newest tokens only; None if every token has a slot."""
-        longest = max((graph.sizes.get("num_slots", 0) for graph in program.graphs.values()), default=0)
+        seen = [graph.sizes["num_slots"] for graph in program.graphs.values() if "num_slots" in graph.sizes]
         axes = [(spec, self.states[name.rpartition(".")[0]].axes) for name, spec in program.states.items()]
         sizes = [spec.shape[names.index("num_slots")] for spec, names in axes if "num_slots" in names]
-        return min((size for size in sizes if size < longest), default=None)
+        return min((size for size in sizes if any(size < slots for slots in seen)), default=None)
 
     def num_forgettable(self, program: Program) -> int | None:
         """Return how many of the newest tokens a full ring can forget; None if every token has a slot."""

@@ -94,10 +94,9 @@ class _Part:
 
         self.group, self._prepare, num_rows = group, prepare, group.num_rows(any_graph)
         self._places = group.places(num_rows)
-        sources = [group.indices[place] for place in self._places]
-        self._sources = None if sources == list(range(len(lengths_R))) else sources
+        self._sources = [group.indices[place] for place in self._places]
         self._rows = None if group.rows == list(range(num_rows)) else group.rows
-        self._positions_G1 = lengths_R[sources][:, None].clone()
+        self._positions_G1 = lengths_R[self._sources][:, None]
         self._tokens_G1 = torch.zeros_like(self._positions_G1)
         # Views of the same memory: an operator of torch takes many times as long as NumPy's between two steps.
         self._positions, self._tokens = self._positions_G1.numpy(), self._tokens_G1.numpy()[:, 0]
@@ -111,8 +110,7 @@ class _Part:
 
     def run(self, tokens_R: torch.Tensor) -> Results:
         """Run the graph on the next tokens; return results [sequences of the group, 1, ...]."""
-        tokens = tokens_R.numpy()
-        self._tokens[:] = tokens if self._sources is None else tokens[self._sources]
+        self._tokens[:] = tokens_R.numpy()[self._sources]
         results = self._call()
         self._positions += 1
         if self._rows is None:

@@ -9,7 +9,7 @@ from optimum_neuron.batching import BlockPool, chain_hashes
 
 def test_a_hash_depends_on_all_tokens_before_it():
     first, second = chain_hashes([1, 2, 3, 4, 5], 2), chain_hashes([9, 2, 3, 4], 2)
-    assert len(first) == 2
+    assert [len(one) for one in first] == [16, 16]
     assert not set(first) & set(second)
     assert chain_hashes([1, 2, 3, 4], 2) == first
     assert chain_hashes([1, 2], 2, key=b"adapter") != first[:1]
@@ -31,6 +31,19 @@ def test_blocks_are_found_until_they_are_needed():
     assert pool.find(hashes) == blocks[:1]
     with pytest.raises(IndexError):
         pool.allocate()
+
+
+def test_the_block_that_is_longest_unused_is_taken_first():
+    pool = BlockPool(num_blocks=4, block_size=1)
+    blocks = [pool.allocate() for _ in range(3)]
+    assert blocks == [1, 2, 3]
+    for block in blocks:
+        pool.publish(block, bytes([block]))
+    for block in (2, 3, 1):
+        pool.release(block)
+    pool.share(2)
+    pool.release(2)
+    assert [pool.allocate() for _ in range(3)] == [3, 1, 2]
 
 
 def test_a_spoilt_block_is_reported_when_it_is_allocated_again():

@@ -13,11 +13,12 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from optimum_neuron.batching import CandidateSampler, candidate_sampler
-from optimum_neuron.batching.candidates import _remove_tail
+from optimum_neuron.batching import CandidateSampler, candidate_sampler, candidates
+from optimum_neuron.batching.candidates import _draws_uniforms, _remove_tail
 
 T, K, P = TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 VOCABULARY = 3000
+UNIFORM = torch.Tensor.uniform_
 
 SETTINGS = {
     "top_k": [K(50)],
@@ -69,7 +70,53 @@ def test_rounding_that_decides_is_left_to_transformers():
     assert sampler.pick_from(logits_RV).tolist() == [7]
     assert candidate_sampler([K(3)]).pick_from(logits_RV[:, 7:40]) is not None
     assert candidate_sampler([K(3)]).pick(torch.ones(1, 8), torch.arange(8)[None], VOCABULARY) is None
+    assert candidate_sampler([K(3)]).pick(torch.tensor([[3.0, 2, 1, 0]]), torch.arange(4)[None], VOCABULARY) is not None
+    logits_RV[0, 7] = torch.inf
+    assert candidate_sampler([K(3)]).pick_from(logits_RV) is None
     assert sampler.pick_from(logits_RV.fill_(torch.nan)) is None
+
+
+@pytest.mark.parametrize(("draw", "margin", "is_sure"), [(2, 0.5, True), (2, 0.51, False), (1.001, None, True)])
+def test_draws_that_are_nearly_equal_are_left_to_transformers(draw, margin, is_sure, monkeypatch):
+    """Tokens are as likely, and draws divide their probabilities; the random stream is as before if none is taken."""
+
+    def draws(tokens_RK, vocabulary, generator):
+        torch.rand(1, generator=generator)
+        return np.array([[draw, 1.0, 8.0, 4.0]])
+
+    monkeypatch.setattr(candidates, "_draws", draws)
+    if margin is not None:
+        monkeypatch.setattr(candidates, "_MARGIN_OF_DRAWS", margin)
+    generator = torch.Generator().manual_seed(1)
+    before, values = generator.get_state(), torch.tensor([[1.0, 1, 1, 0]])
+    tokens = candidate_sampler([K(3)]).pick(values, torch.arange(4)[None], VOCABULARY, generator)
+    assert tokens.tolist() == [1] if is_sure else tokens is None
+    assert torch.equal(generator.get_state(), before) == (not is_sure)
+
+
+@pytest.mark.parametrize("draws_uniforms", [True, False])
+def test_logarithms_of_all_logits_are_taken_only_where_torch_does_otherwise(draws_uniforms, monkeypatch):
+    monkeypatch.setattr(candidates, "_draws_uniforms", lambda: draws_uniforms)
+    monkeypatch.setattr(torch.Tensor, "exponential_" if draws_uniforms else "uniform_", None)
+    assert candidate_sampler([K(5)]).pick_from(logits(1)) is not None
+
+
+def exponential(factor=1.0, more=0):
+    """An `exponential_` as torch may have one: logarithms of uniform numbers, of others, or of some among many."""
+
+    def fill(self, lambd=1, *, generator):
+        uniforms = UNIFORM(torch.empty(self.shape, dtype=torch.float64), generator=generator)
+        if more:
+            UNIFORM(torch.empty(more), generator=generator)
+        return self.copy_(-factor * torch.log1p(-uniforms))
+
+    return fill
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, True), ({"factor": 1.00001}, False), ({"more": 700}, False)])
+def test_it_is_found_out_how_torch_draws(options, expected, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "exponential_", exponential(**options))
+    assert _draws_uniforms.__wrapped__() is expected
 
 
 REASONS = {
@@ -82,7 +129,7 @@ REASONS = {
 
 @pytest.mark.parametrize("words", REASONS)
 def test_other_settings_need_all_logits(words):
-    assert words in candidate_sampler(REASONS[words])
+    assert candidate_sampler(REASONS[words]).startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +143,10 @@ def test_other_settings_need_all_logits(words):
 def test_sums_at_the_limit_of_top_p_are_unsure(weights, top_p, is_sure):
     values = np.array([[3.0, 2.0, 1.0]])
     assert _remove_tail(values, np.array([weights]), P(top_p)) is is_sure
+
+
+@pytest.mark.parametrize(("margin", "is_sure"), [(0.25, True), (0.26, False)])
+def test_sums_have_a_margin(margin, is_sure, monkeypatch):
+    """The last token is a quarter, which top-p removes a half of."""
+    monkeypatch.setattr(candidates, "MARGIN", margin)
+    assert _remove_tail(np.array([[3.0, 2.0]]), np.array([[0.75, 0.25]]), P(0.5)) is is_sure

@@ -3,6 +3,7 @@
 import random
 
 from optimum_neuron.batching import BlockPool, Request, Scheduler, chain_hashes
+from optimum_neuron.batching.request import Status
 
 
 def request(
@@ -16,9 +17,12 @@ def request(
 def run(scheduler: Scheduler) -> list[str]:
     """Do one plan; return what it did."""
     plan = scheduler.plan()
+    assert all(one.blocks[: len(blocks)] == blocks and one.row == row for one, blocks, row in plan.resumed)
+    assert all(one.status == (Status.DECODING if one.is_prompt_read else Status.PREFILLING) for one, *_ in plan.resumed)
     done = [f"-{one.request_id}" for one, *_ in plan.preempted] + [f"+{one.request_id}" for one, *_ in plan.resumed]
     for chunk in plan.chunks:
         reader = chunk.request
+        assert reader.status == Status.PREFILLING and reader.started_s > 0
         assert len(reader.blocks) >= scheduler.pool.num_for(len(reader.prompt) + 1), "a prompt gets its blocks at once"
         done.append(f"{reader.request_id}[{chunk.start}:{chunk.start + chunk.num_tokens}]")
         scheduler.read(chunk)
@@ -34,8 +38,10 @@ def run(scheduler: Scheduler) -> list[str]:
 
 def answer(scheduler: Scheduler, one: Request) -> None:
     one.add(0, None)
+    one.status = Status.DECODING
     if len(one.answer) == one.max_new_tokens:
         scheduler.end(one)
+        assert (one.blocks, one.row) == ([], None)
 
 
 def test_prompts_are_read_in_chunks_between_steps():
@@ -63,6 +69,68 @@ def test_the_last_request_gives_way_and_goes_on():
     assert any("+b" in one for one in done)
     assert not scheduler.has_work
     assert (len(first.answer), len(second.answer), scheduler.num_preemptions) == (4, 4, 1)
+
+
+def test_a_later_request_does_not_overtake_one_that_gave_way():
+    scheduler = Scheduler(BlockPool(num_blocks=7, block_size=2), num_rows=3, chunk_sizes=(2,))
+    for name, length in (("a", 3), ("b", 3), ("c", 1)):
+        scheduler.add(request(name, length, 7, block_size=2))
+    while not scheduler.preempted:
+        run(scheduler)
+    (gone,) = scheduler.preempted
+    assert (gone.request_id, gone.row, gone.blocks) == ("c", None, [])
+    scheduler.add(request("d", 1, 1))
+    rest = [*(name for _ in range(20) for name in run(scheduler))]
+    assert rest.index("+c") < rest.index("d[0:1]") and not scheduler.has_work
+
+
+def test_requests_that_wait_or_gave_way_can_end():
+    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_sizes=(4,))
+    requests = [request(name, 3, 4) for name in "abc"]
+    for one in requests:
+        scheduler.add(one)
+    while not scheduler.preempted:
+        run(scheduler)
+    (gone,) = scheduler.preempted
+    gone.saved = "a copy on the host"
+    assert scheduler.waiting == requests[2:] and [one.order for one in requests] == [0, 1, 2]
+    for one in (gone, requests[2]):
+        scheduler.end(one)
+        scheduler.end(one)
+    assert (scheduler.preempted, scheduler.waiting, gone.saved, scheduler.running) == ([], [], None, requests[:1])
+
+
+def test_a_request_that_gave_way_keeps_what_it_shared():
+    """As in vLLM, whose num_cached_tokens are those of the first time."""
+    scheduler = Scheduler(BlockPool(num_blocks=7, block_size=2), num_rows=2, chunk_sizes=(2,))
+    first, second = (request(name, 5, 6, block_size=2) for name in "ab")
+    scheduler.add(first)
+    scheduler.add(second)
+    while not scheduler.preempted:
+        run(scheduler)
+    assert scheduler.preempted == [second] and second.num_shared == 4
+
+
+def test_rows_are_those_of_a_step():
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=4), num_rows=2, chunk_sizes=(4,))
+    for name in "abc":
+        scheduler.add(request(name, 1, 3))
+    assert [run(scheduler) for _ in range(2)] == [["a[0:1]"], ["b[0:1]", "a"]]
+    assert [one.row for one in scheduler.running] == [0, 1]
+    assert [run(scheduler) for _ in range(2)] == [["a", "b"], ["c[0:1]", "b"]] and scheduler.running[-1].row == 0
+
+
+def test_short_chunks_are_not_shared():
+    """A block that a short chunk computed may differ in rounding from one of a whole chunk."""
+    scheduler = Scheduler(BlockPool(num_blocks=20, block_size=2), num_rows=3, chunk_sizes=(2, 4))
+    short, first, second = (request(name, length, 9, block_size=2) for name, length in (("a", 6), ("b", 9), ("c", 9)))
+    for one in (short, first):
+        scheduler.add(one)
+    assert run(scheduler) == ["a[0:4]"] and len(scheduler.pool.find(first.hashes)) == 2
+    assert run(scheduler) == ["a[4:6]"] and run(scheduler)[0] == "b[4:8]"
+    scheduler.add(second)
+    assert [name for _ in range(3) for name in run(scheduler) if "[" in name] == ["b[8:9]", "c[8:9]"]
+    assert second.blocks[:4] == first.blocks[:4] and short.blocks[2] not in second.blocks
 
 
 def test_lower_priorities_come_first_and_give_way_last():
@@ -162,7 +230,7 @@ def test_any_load_is_answered_and_leaks_no_block():
             scheduler.end(one)
             ended.add(one.request_id)
         rows = [one.row for one in scheduler.running]
-        assert len(set(rows)) == len(rows)
+        assert len(set(rows)) == len(rows) and set(rows) <= {0, 1, 2}
         assert pool.num_used == len({block for one in scheduler.running for block in one.blocks})
     assert scheduler.num_preemptions > 0
     assert all(len(one.answer) == one.max_new_tokens for one in requests if one.request_id not in ended)

@@ -42,7 +42,7 @@ class StandIn:
 class Loaded(StandIn):
     """The stand-in, with a row of slots for each sequence, or with blocks; `extras` are inputs beside those."""
 
-    def __init__(self, *, is_paged=False, extend=EXTEND, extras=()):
+    def __init__(self, *, is_paged=False, extend=EXTEND, extras=(), num_blocks=1 + NUM_ROWS * SLOTS // BLOCK):
         self.is_paged, self.extras, self.runs = is_paged, {*extras}, []
         self.counts = "num_new_tokens" in extras
         graphs = [self.graph("decode", NUM_ROWS, 1, num_slots=slots) for slots in DECODE]
@@ -55,7 +55,7 @@ class Loaded(StandIn):
             graphs += [self.graph(role, 1, PREFILL[-1], num_slots=slots) for slots in DECODE]
             if role == "prefill":
                 graphs += [self.graph(role, 1, PREFILL[0], num_tokens=PREFILL[0], num_slots=slots) for slots in DECODE]
-        states = {"tokens.0": (1 + NUM_ROWS * SLOTS // BLOCK, BLOCK) if is_paged else (NUM_ROWS, SLOTS)}
+        states = {"tokens.0": (num_blocks, BLOCK) if is_paged else (NUM_ROWS, SLOTS)}
         states |= {"count.0": (NUM_ROWS,)} if self.counts else {}
         specs = {name: TensorSpec(shape=shape, dtype="float32") for name, shape in states.items()}
         by_name = {graph.name: graph for graph in graphs}
@@ -105,4 +105,5 @@ class Loaded(StandIn):
         sums = sums + 1000 * named["adapter_index"][:, None] if "adapter_index" in named else sums
         every = torch.stack([positions.float(), sums.gather(1, positions), counts.float()], -1)
         last = every.gather(1, named["last"][:, None, None].expand(-1, 1, 3)) if "last" in named else every
-        return {"logits": last, "hidden_states.1": every}
+        self.last = {"logits": last, "hidden_states.1": every}
+        return self.last

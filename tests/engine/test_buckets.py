@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.engine import choose_bucket, smallest_bucket
+from optimum_neuron.engine.buckets import chunk_length
 from optimum_neuron.errors import ShapeError
 
 
@@ -17,6 +18,14 @@ def test_choice_has_its_reason():
     choice = choose_bucket(20, (16, 64), subject="The prompt", measure="20 tokens", hint="Shorten it.")
     assert (choice.value, choice.reason) == (64, "smallest bucket that holds 20 tokens")
     assert [(row.candidate, row.reason) for row in choice.rejected] == [("16", "less than 20 tokens")]
+    assert choose_bucket(16, (16, 64), subject="The prompt", measure="16 tokens", hint="").rejected == ()
+
+
+@pytest.mark.parametrize(
+    ("num_left", "room", "expected"), [(2, 99, 16), (1, 99, 8), (16, 16, 16), (16, 15, 8), (16, 8, 8), (16, 7, 1)]
+)
+def test_chunks_fit_and_have_at_most_eight_times_the_tokens(num_left, room, expected):
+    assert chunk_length([8, 16], num_left=num_left, room=room) == expected
 
 
 def test_input_beyond_largest_bucket_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -20,7 +21,8 @@ class Doubling:
 
     def run_all(self, calls):
         self.runs += [(graph, [tuple(tensor.shape) for tensor in inputs]) for graph, inputs in calls]
-        return [{"output": inputs[0] * 2 + inputs[1]} for _, inputs in calls]
+        self.results = [{"output": inputs[0] * 2 + inputs[1]} for _, inputs in calls]
+        return self.results
 
 
 def call(num_rows=2):
@@ -38,7 +40,7 @@ def call(num_rows=2):
     )
 
 
-@pytest.mark.parametrize(("num_rows", "num_runs"), [(1, 1), (2, 1), (5, 3)])
+@pytest.mark.parametrize(("num_rows", "num_runs"), [(1, 1), (2, 1), (3, 2), (5, 3)])
 def test_any_number_of_rows(num_rows, num_runs):
     copies = Doubling()
     sample = torch.randn(num_rows, 3)
@@ -46,6 +48,7 @@ def test_any_number_of_rows(num_rows, num_runs):
         "forward", {"timestep": torch.tensor(7), "sample": sample, "return_dict": False}
     )
     assert torch.equal(result, sample * 2 + 7)
+    assert (result.data_ptr() == copies.results[0]["output"].data_ptr()) == (num_runs == 1), "nothing else is copied"
     assert copies.runs == [("forward", [(2, 3), ()])] * num_runs
 
 
@@ -98,6 +101,9 @@ def test_a_tensor_without_rows_is_of_every_run():
 def test_rows_can_be_compiled_otherwise():
     half = call(4).with_rows(2)
     assert half == call(2) and half.num_rows == 2
+    leaf = Leaf(name="x", dtype="float32", shape=(3, 4, 5, 6), rows=1)
+    (wide,) = dataclasses.replace(half, inputs=(leaf,), outputs=()).with_rows(9).inputs
+    assert wide.shape == (3, 9, 5, 6)
 
 
 def test_nested_values_survive_a_file():
@@ -110,13 +116,15 @@ def test_nested_values_survive_a_file():
         "latents": DiagonalGaussianDistribution(torch.arange(4.0)[None]),
         "nothing": {},
         "flag": True,
+        "cache": object(),
     }
     tree, tensors = flatten(value)
     again = unflatten(json.loads(json.dumps(tree, sort_keys=True)), list(tensors.values()))
     assert [int(one) for one in again["many"]] == list(range(12))
     assert torch.equal(again["output"].hidden_states[1], torch.ones(1))
     assert torch.equal(again["latents"].parameters, value["latents"].parameters)
-    assert again["nothing"] == {} and again["flag"] is True
+    assert again["nothing"] == {} and again["flag"] is True and again["cache"] is None
+    assert type(again["many"]) is list and type(again["output"].hidden_states) is tuple
 
 
 def test_a_call_survives_a_file():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from optimum_neuron.engine import (
     make_sequences,
     plan_packing,
 )
+from optimum_neuron.engine.decoder import _joined
 from optimum_neuron.errors import ShapeError
 from tests.engine.counting import EXTEND, SLOTS, Loaded
 
@@ -96,10 +99,11 @@ def test_prompts_and_what_follows(kind, prompt, num_logits):
 
 @pytest.mark.parametrize("num_logits", [0, 1, 2])
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_columns_with_one_token_of_each_row(kind, num_logits):
+@pytest.mark.parametrize("second", ["110110", "110010"])
+def test_columns_with_one_token_of_each_row(kind, num_logits, second):
     decoder, sequences = start(2, **KINDS[kind])
     ids = torch.randint(1, 9, (2, 6), generator=torch.Generator().manual_seed(3))
-    mask = mask_of("111100", "110110")
+    mask = mask_of("111100", second)
     assert_columns(decoder, sequences, ids[:, :3], mask[:, :3], num_past=0)
     assert_columns(decoder, sequences, ids[:, :5], mask[:, :5], num_past=3, num_logits=num_logits)
 
@@ -109,8 +113,8 @@ def test_logits_of_every_token_are_computed_on_request_alone(kind):
     mask, ids = PROMPTS["bucket"], torch.ones(2, SLOTS, dtype=torch.long)
     for num_logits, role in ((1, "prefill"), (0, "score"), (2, "score")):
         decoder, sequences = start(2, **KINDS[kind])
-        decoder(ids[:, :4], plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits)
-        assert roles(sequences) == {role}
+        columns = decoder(ids[:, :4], plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits).shape[1]
+        assert roles(sequences) == {role} and columns == (num_logits or 4)
         for number in (1, EXTEND):
             past, mask_of_all = sequences.loaded.runs.clear() or 4, torch.cat([mask, torch.ones(2, number).long()], 1)
             decoder(ids[:, :number], plan_packing(mask_of_all, past), sequences, num_past=past, num_logits=num_logits)
@@ -131,6 +135,40 @@ def test_features_are_read_with_the_prompt_or_not_at_all():
     with pytest.raises(ShapeError):
         ids, packing = torch.ones(1, 5, dtype=torch.long), plan_packing(torch.ones(1, 5), 0)
         decoder(ids, packing, sequences, num_past=0, features=features)
+    read, seen = decoder.score, []
+
+    def score(group, ids, lengths, more):
+        seen.append(more)
+        return read(group, ids, lengths, [])
+
+    decoder.score, ids = score, torch.ones(1, 3, dtype=torch.long)
+    features = SimpleNamespace(take=lambda group: features, inputs=lambda packing, length, graph: [length, graph.name])
+    results = decoder.results(ids, plan_packing(torch.ones(1, 3), 0), sequences, num_past=0, features=features)
+    assert seen == [[4, "score_4_4"]] and results["logits"].shape[1] == 3
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_new_prompt_in_the_same_row_begins_anew(kind):
+    decoder, sequences = start(0, **KINDS[kind])
+    for seed, mask in enumerate((PROMPTS["chunks"], PROMPTS["bucket"], PROMPTS["long"])):
+        sequences.resize(len(mask))
+        ids = torch.randint(1, 9, mask.shape, generator=torch.Generator().manual_seed(seed))
+        assert_columns(decoder, sequences, ids, mask, num_past=0, num_logits=1)
+        sequences.resize(0)
+
+
+@pytest.mark.parametrize(("num_blocks", "expected"), [(9, [2, 1]), (17, [2, 1]), (7, [1, 1, 1])])
+def test_rows_of_a_pool_have_blocks_for_whole_sequences(num_blocks, expected):
+    decoder, sequences = start(3, is_paged=True, num_blocks=num_blocks)
+    assert [len(group.indices) for group in sequences.groups()] == expected
+    assert_columns(decoder, sequences, torch.ones(3, 4).long(), PROMPTS["three rows"], num_past=0)
+
+
+def test_one_chunk_is_taken_as_it_is():
+    """A copy of the logits of a prompt takes longer than a step."""
+    results = {"logits": torch.ones(2, 3, 4)}
+    assert _joined([results]) is results
+    assert _joined([{"a": torch.ones(1, 1)}, {"a": torch.ones(1, 2), "b": torch.ones(1, 2)}])["a"].shape == (1, 3)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -146,8 +184,12 @@ def test_steps_of_sequences_in_any_order(kind, order):
     steps = decoder.steps(sequences, packing.lengths_R[order])
     for column in range(4, 10):
         mask = torch.cat([mask, torch.ones(len(order), 1, dtype=torch.long)], 1)
-        logits = steps(ids[:, column])["logits"]
-        assert torch.equal(logits, expected(ids[:, : column + 1], mask)[:, -1:])
+        results = steps(ids[:, column])
+        assert torch.equal(results["logits"], expected(ids[:, : column + 1], mask)[:, -1:])
+        is_whole = results["logits"].data_ptr() == sequences.loaded.last["logits"].data_ptr()
+        assert is_whole or results.keys() == {"logits"}, "either nothing is copied, or what is read"
+    if kind == "rows":
+        assert is_whole == (order == [1, 0] and next(sequences.groups()).is_whole)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -156,7 +198,10 @@ def test_a_row_may_have_no_new_token(kind):
     ids = torch.randint(1, 9, (2, 8), generator=torch.Generator().manual_seed(4))
     mask = mask_of("11111111", "11100011")
     for past, length in ((0, 3), (3, 4), (4, 6), (6, 8)):
+        sequences.loaded.runs.clear()
         assert_columns(decoder, sequences, ids[:, :length], mask[:, :length], num_past=past)
+        if kind.endswith("one by one") and past == 3:
+            assert roles(sequences) == {"decode"}
 
 
 @pytest.mark.parametrize("kind", ["blocks", "rows"])
@@ -169,7 +214,7 @@ def test_candidates_are_checked_and_replaced(kind):
     check([7, 8, 8], 0)
     whole, every = torch.ones(1, SLOTS), expected(ids, torch.ones(1, SLOTS))
     assert torch.equal(check([2, 4, 6], 1)["logits"], every[:, 3:6])
-    assert torch.equal(check([8], 4)["logits"], every[:, 6:7])
+    assert torch.equal(check([8], 4)["logits"], every[:, 6:7]) and sequences.loaded.runs[-1].startswith("decode")
     assert torch.equal(check([1, 9], 5)["logits"], every[:, 7:9]) and whole.shape == ids.shape
 
 

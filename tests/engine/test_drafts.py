@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from optimum_neuron.engine import SequenceDraft
+from optimum_neuron.engine import Draft, SequenceDraft
 
 
 class Recorder:
@@ -37,6 +37,14 @@ def test_hidden_states_are_read_once_side_by_side():
     assert draft.seen[0].tolist() == [[1, -1], [2, -2], [4, -4]] and draft.num_begun == 1
     assert sequence.propose(ids, 1) == [1] and draft.seen[1] is None
     assert not sequence.reads_prompt and SequenceDraft(Recorder("a", "hidden_states.1")).reads_prompt
+
+
+def test_a_draft_that_keeps_nothing_is_its_own():
+    class Own(Draft):
+        name = "own"
+
+    draft = Own()
+    assert draft.begin() is draft and isinstance(draft, Draft) and draft.reads == ()
 
 
 def test_without_room_nothing_is_asked_and_nothing_is_lost():

@@ -40,7 +40,11 @@ class Loaded(StandIn):
         )
         cross = (OutputAxis(dim=3, axis="num_states"),)
         own_tokens = (OutputAxis(dim=3, axis="num_tokens"),)
-        outputs = {"logits": (), "cross_attentions.0": cross, "decoder_attentions.0": own_tokens}
+        outputs = {
+            "logits": (OutputAxis(dim=0, axis="batch_size"),),
+            "cross_attentions.0": cross,
+            "decoder_attentions.0": own_tokens,
+        }
         decode = RoleSignature(inputs=(), outputs=outputs)
         own = StateSignature(axes=("batch_size", "num_slots"))
         shared = StateSignature(axes=("batch_size", "num_states"), is_shared=True)
@@ -95,11 +99,10 @@ def test_targets_continue_with_their_sources(num_states, num_targets, is_masked,
     sources = torch.arange(1, 1 + num_targets * num_states).reshape(num_targets, num_states)
     hidden = program.encode({"input_ids": sources})["last_hidden_state"]
     assert torch.equal(hidden, sources[..., None].expand(-1, -1, WIDTH).float())
-    mask = torch.ones(num_targets, num_states, dtype=torch.long) if is_masked else None
-    if mask is not None:
-        mask[0, -1] = 0
+    mask = torch.ones(num_targets, num_states, dtype=torch.long)
+    mask[0, -1] = 0
     ids = torch.randint(1, 9, (num_targets, SLOTS), generator=torch.Generator().manual_seed(0))
-    logits, crossed = expected(ids, hidden, mask)
+    logits, crossed = expected(ids, hidden, mask if is_masked else None)
     positions = torch.arange(SLOTS).expand(num_targets, -1)
     for begin, end in ((0, 1), (1, 3), (3, 4)):
         columns = slice(begin, end)

@@ -39,6 +39,7 @@ def test_inputs_are_in_the_order_of_the_graph(num_features):
     assert not inputs["block_ids"].any() and inputs["position_offset"].tolist() == [[0], [0]]
     positions = [[0, 1, 2, 3, 0, 0], [0, 1, 2, 3, 4, 0]]
     assert all(inputs["axis_positions"][..., axis].tolist() == positions for axis in range(3))
+    assert inputs["axis_positions"].shape == (2, 6, 3)
 
 
 def test_given_positions_and_blocks_are_moved_with_their_tokens():

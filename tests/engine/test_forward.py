@@ -113,13 +113,24 @@ CHANGES = {
     "true or false": ({"mask": torch.ones(2, 4, dtype=torch.bool)}, ["mask"]),
     "empty": ({"weight": torch.ones(2, 0)}, ["weight"]),
     "below the vocabulary": ({"ids": torch.full((2, 4), -1)}, ["ids"]),
-    "beyond the vocabulary": ({"ids": torch.full((2, 4), 50)}, ["ids"]),
+    "beyond the vocabulary": ({"ids": torch.arange(47, 51).expand(2, -1) * torch.tensor([[0], [1]])}, ["ids"]),
     "rows": ({"weight": torch.ones(1, 3)}, ["weight"]),
     "short": (dict.fromkeys(("ids", "mask", "kinds"), torch.ones(2, 2, dtype=torch.long)), ["ids", "mask", "kinds"]),
     "shorter": (dict.fromkeys(("ids", "mask", "kinds"), torch.ones(2, 1).long()), ["ids", "mask", "kinds"]),
     "unknown": ({"other": torch.ones(2)}, ["other"]),
     "several": ({"ids": None, "weight": torch.ones(2)}, ["ids", "weight"]),
 }
+
+
+SAID = {
+    "below the vocabulary": "-1,",
+    "beyond the vocabulary": "50,",
+    "floating-point ids": "takes integers",
+    "integer weights": "floating-point",
+    "missing": "[batch_size, sequence_length], optional",
+    "rank": "[batch_size, num_channels].",
+}
+"""What is wrong, and which inputs may be left out."""
 
 
 @pytest.mark.parametrize("case", sorted(CHANGES))
@@ -129,6 +140,7 @@ def test_inputs_that_do_not_fit_are_all_named(case):
     with pytest.raises(ShapeError) as failure:
         real_sizes(SIGNATURE, inputs)
     assert failure.value.details["names"] == names and len(failure.value.details["problems"]) == len(names)
+    assert SAID.get(case, "") in failure.value.message
 
 
 def test_sizes_at_the_ends_of_ranges_are_taken():

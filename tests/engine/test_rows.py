@@ -30,14 +30,16 @@ def test_padding_repeats_first_row():
     assert pad_rows(x, 2) is x
 
 
-@pytest.mark.parametrize("num_rows", [1, 2, 3, 7])
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 5, 7])
 def test_any_number_of_rows_runs(num_rows):
-    x, sizes = torch.arange(num_rows * 2.0).reshape(num_rows, 2), []
+    x, sizes, made = torch.arange(num_rows * 2.0).reshape(num_rows, 2), [], []
 
     def run(part):
         sizes.append(part[0].shape[0])
-        return {"double": part[0] * 2, "sum": part[0].sum(1)}
+        made.append(part[0] * 2)
+        return {"double": made[-1], "sum": part[0].sum(1)}
 
     results = run_rows(run, [x], compiled_rows=3)
     assert torch.equal(results["double"], x * 2) and torch.equal(results["sum"], x.sum(1))
     assert set(sizes) == {3}
+    assert (results["double"].data_ptr() == made[0].data_ptr()) == (len(made) == 1), "the only part is not copied"

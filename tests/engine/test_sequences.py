@@ -24,6 +24,8 @@ SIGNATURE = Signature(
 class Loaded:
     """A program of two rows, whose only graph returns the input plus the first slot of each row's state."""
 
+    executor = "newest"
+
     def __init__(self):
         spec = TensorSpec(shape=(2, 3), dtype="float32")
         graph = SimpleNamespace(inputs={"x": TensorSpec(shape=(2,), dtype="float32")})
@@ -39,12 +41,12 @@ class Loaded:
         self.given_back.append(state)
 
     def run(self, graph, inputs, state):
-        return {"y": inputs[0] + state[0][:, 0]}
+        self.last = {"y": inputs[0] + state[0][:, 0]}
+        return self.last
 
 
-@pytest.fixture
-def sequences():
-    """Five sequences, each marked with its number in both states."""
+def marked():
+    """Return five sequences, each marked with its number in both states."""
     result = Sequences(Loaded(), SIGNATURE)
     result.resize(5)
     for group in result.groups():
@@ -52,6 +54,11 @@ def sequences():
             for tensor in group.state:
                 tensor[row] = index
     return result
+
+
+@pytest.fixture
+def sequences():
+    return marked()
 
 
 def marks(sequences):
@@ -89,11 +96,60 @@ def test_sequences_share_their_source(sequences):
     assert own[row, 0] == 1 and source[row, 0] == 0, "what was there is equal by the note"
 
 
+def sources(sequences):
+    """Mark of each sequence's source."""
+    return sequences.run(lambda group: {"y": group.state[1][group.rows, 0]})["y"].tolist()
+
+
+def test_a_copy_in_the_row_of_another_source_has_its_own(sequences):
+    sequences.note_sources([0, 1, 2, 3, 4])
+    sequences.select([1, 1, 2, 3, 4])
+    assert marks(sequences) == sources(sequences) == [1, 1, 2, 3, 4]
+    sequences.select([0, 2, 2, 3, 4])
+    sequences.select([0, 1, 1, 3, 3])
+    assert marks(sequences) == sources(sequences) == [1, 2, 2, 3, 3]
+
+
 def test_copy_has_separate_state(sequences):
     copied = sequences.copy()
     for group in sequences.groups():
         group.state[0].fill_(9)
     assert marks(copied) == [0, 1, 2, 3, 4] and marks(sequences) == [9] * 5
+
+
+def test_sequences_keep_their_host_code_until_it_is_renewed(sequences):
+    for group in sequences.groups():
+        group.state.executor = "older"
+    copied = sequences.copy()
+    assert {group.state.executor for group in copied.groups()} == {"older"}
+    copied.renew()
+    assert {group.state.executor for group in copied.groups()} == {"newest"}
+    assert {group.state.executor for group in sequences.groups()} == {"older"}
+
+
+def test_all_sequences_in_their_rows_are_not_copied(sequences):
+    sequences.resize(2)
+    (group,) = sequences.groups()
+    x = torch.zeros(2)
+    assert group.take(x) is x and group.run("add", [x]) is sequences.loaded.last
+    results = {"y": x}
+    assert sequences.run(lambda group: results) is results
+
+
+def test_a_sequence_of_another_cache_is_adopted():
+    """What may be no numbers is cleared with the cache that has it now."""
+    sequences = marked()
+    other = sequences.copy()
+    other.use_adapters([0, 1, 2, 3, 4])
+    other.note_not_finite()
+    sequences.adopt(1, other, 4)
+    assert marks(sequences) == [0, 4, 2, 3, 4] and marks(other) == [0, 1, 2, 3, 4]
+    assert [group.adapters for group in sequences.groups()] == [[0, 4], [0, 0], [0]]
+    assert sources(sequences) == marks(sequences)
+    loaded = sequences.loaded
+    del sequences
+    gc.collect()
+    assert len(loaded.given_back) == 3 and not any(tensor.any() for state in loaded.given_back for tensor in state)
 
 
 def test_added_sequences_use_free_rows(sequences):

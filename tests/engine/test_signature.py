@@ -116,6 +116,7 @@ def test_rings_of_layers_that_keep_the_newest_tokens():
     one = signature(ids=("batch_size", "num_tokens"))
     assert (one.smallest_ring(whole), one.num_forgettable(whole)) == (None, None)
     assert (one.smallest_ring(divided), one.num_forgettable(divided)) == (5, 3)
+    assert one.smallest_ring(program(extend, **own, **rings)) is None
     assert one.num_forgettable(program(decode, **own, **rings)) == 1
     assert (one.state_size(divided, "channels"), one.state_size(divided, "num_slots")) == (4, 12)
     with pytest.raises(AssertionError):

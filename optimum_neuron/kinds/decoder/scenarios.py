@@ -161,8 +161,8 @@ class DecoderScenarios:
             assert isinstance(self._decoder, PagedDecoder), "other programs read all tokens at once"
             group = next(group for group in sequences.groups() if 0 in group.indices)
             row, ids = group.rows[group.indices.index(0)], batch.ids_RT[0, first : batch.lengths[0]]
-            place = (first, self._decoder.table_of(row), group.state)
-            return self._decoder.read_chunk("score", ids, *place, row=row)["logits"][0, : len(ids)]
+            place = (first, self._decoder.table_of(row), group.state, 0, row)
+            return self._decoder.read_chunk("score", ids, *place)["logits"][0, : len(ids)]
         mask = batch.mask()
         logits = self._call(batch.prompt(), mask, self._sequences())
         return torch.cat([logits[row][mask[row] == 1] for row in range(len(logits))])
@@ -283,8 +283,8 @@ class DecoderScenarios:
                 self._call(batch.ids_RT[:, :first], mask, sequences, num_logits=1)
             (group,) = sequences.groups()
             (row,) = group.rows
-            place = (first, self._decoder.table_of(row), group.state)
-            results = self._decoder.read_chunk("prefill", batch.ids_RT[0, first:], *place, row=row)
+            place = (first, self._decoder.table_of(row), group.state, 0, row)
+            results = self._decoder.read_chunk("prefill", batch.ids_RT[0, first:], *place)
             return {"last token": results["logits"]}
 
         def expected() -> Results:
