@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
-from optimum_neuron.batching import Engine, Request, Runner, SimulatedTimes, make_sampler, serve_trace
+from optimum_neuron.batching import (
+    Engine,
+    Request,
+    Runner,
+    SimulatedTimes,
+    clock as batching_clock,
+    make_sampler,
+    serve_trace,
+)
+from optimum_neuron.batching.clock import Clock, DeviceTimer
 from optimum_neuron.errors import ModelError
+from optimum_neuron.runtime import ServingCost
 from optimum_neuron.simulator import SERVED, clock, estimate, poisson_arrivals, simulate_requests, summarize
 from tests.tiny import VOCABULARY
 
@@ -46,6 +57,85 @@ def request_at(model, arrival_s: float) -> Request:
 def estimated(folder):
     lengths = {"sequence_length": NUM_PROMPT + NUM_ANSWER, "output_length": NUM_ANSWER}
     return estimate(str(folder), data_parallel_size=1, requests_per_s=REQUESTS_PER_S, **lengths)
+
+
+COST = ServingCost(chunk_s=0.5, step_s=2.0, row_s=0.25, copy_bytes_per_s=8.0, basis="a test")
+
+
+def plan(preempted=(), resumed=()):
+    return SimpleNamespace(
+        preempted=[(None, [1] * number, 0) for number in preempted],
+        resumed=[(None, [1] * number, 0) for number in resumed],
+    )
+
+
+def test_times_are_added():
+    """Three and two blocks of 4 bytes at 8 bytes a second, a chunk, and a step of three requests."""
+    clock = Clock(COST, block_bytes=4)
+    assert (clock.now_s, clock.busy_s) == (0, 0)
+    clock.copy(plan(preempted=(2, 1), resumed=(2,)))
+    assert clock.now_s == 2.5
+    clock.read(0.25)
+    assert clock.now_s == 3.25
+    clock.step(1.0, num_rows=3)
+    assert clock.now_s == clock.busy_s == 7.0
+    clock.wait_until(6.0)
+    assert clock.now_s == 7.0
+    clock.wait_until(9.0)
+    assert (clock.now_s, clock.busy_s) == (9.0, 7.0)
+
+
+class Served:
+    """A server that takes two seconds for each step, and ends the earliest request with it."""
+
+    def __init__(self):
+        self.clock, self.left, self.done = Clock(COST, block_bytes=1), [], []
+
+    @property
+    def has_work(self):
+        return bool(self.left)
+
+    def add(self, request):
+        self.left.append(request)
+
+    def step(self):
+        self.done.append((self.clock.now_s, len(self.left), self.left.pop(0).simulated.arrival_s))
+        self.clock.step(0.0, num_rows=0)
+
+
+def test_requests_of_a_trace_arrive_at_their_times():
+    server = Served()
+    requests = [SimpleNamespace(simulated=SimulatedTimes(arrival_s=time)) for time in (7.0, 0.5, 2.5, 1.0)]
+    serve_trace(server, requests)
+    assert server.done == [(0.5, 1, 0.5), (2.5, 2, 1.0), (4.5, 1, 2.5), (7.0, 1, 7.0)]
+
+
+def test_laps_are_the_times_of_calls_since_the_last(monkeypatch):
+    """10 us for each step of a program; nothing is known of the other one, and calls of a closed one are gone."""
+    first, second = (SimpleTrack(steps=0, other=0) for _ in range(2))
+    tracks, costs = [first, second], {"steps": SimpleNamespace(device_us=8.0, copy_us=2.0), "other": None}
+    monkeypatch.setattr(batching_clock, "TIMELINE", SimpleNamespace(tracks=lambda: tracks))
+    monkeypatch.setattr(batching_clock, "HOOKS", SimpleNamespace(call_cost=lambda track, graph: costs[graph]))
+    timer = DeviceTimer()
+    assert (timer.lap_s(), timer.num_untimed) == (0, 0)
+    first.calls.update(steps=3, other=2)
+    second.calls.update(steps=1)
+    assert timer.lap_s() == pytest.approx(40e-6) and timer.num_untimed == 2
+    first.calls["steps"] = 4
+    assert timer.lap_s() == pytest.approx(10e-6) and timer.num_untimed == 0
+    tracks.pop(0)
+    timer.lap_s()
+    assert timer.num_untimed == 0
+
+
+class SimpleTrack:
+    """Numbers of calls."""
+
+    def __init__(self, **calls):
+        self.calls = calls
+
+    def num_calls_here(self):
+        return self.calls
 
 
 def test_engine_and_estimate_have_one_clock(engine, estimated):
