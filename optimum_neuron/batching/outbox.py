@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable
 
@@ -30,7 +31,7 @@ class Outbox:
     def __init__(self) -> None:
         self._outputs: collections.OrderedDict[int, GenerationOutput] = collections.OrderedDict()
         self._numbers: dict[str, collections.deque[int]] = {}
-        self._num_put = 0
+        self._count = itertools.count()
         self._handlers: dict[str, tuple[Handler, asyncio.AbstractEventLoop]] = {}
 
     def put(self, output: GenerationOutput) -> None:
@@ -39,9 +40,9 @@ class Outbox:
         if name in self._handlers:
             self._call(output)
         else:
-            self._outputs[self._num_put] = output
-            self._numbers.setdefault(name, collections.deque()).append(self._num_put)
-            self._num_put += 1
+            number = next(self._count)
+            self._outputs[number] = output
+            self._numbers.setdefault(name, collections.deque()).append(number)
 
     def take(self, request_id: str | None = None) -> GenerationOutput | None:
         """Return the earliest output that is kept, of one request if it is named; None if there is none."""
@@ -65,13 +66,11 @@ class Outbox:
     def register(self, request_id: str, handler: Handler, loop: asyncio.AbstractEventLoop) -> None:
         """Call a function in an event loop for all outputs of a request, also for those that are kept."""
         self._handlers[request_id] = handler, loop
-        while (output := self.take(request_id)) is not None:
+        while request_id in self._handlers and (output := self.take(request_id)) is not None:
             self._call(output)
 
     def _call(self, output: GenerationOutput) -> None:
         name = output.request_id
-        if name not in self._handlers:
-            return
         handler, loop = self._handlers[name]
         try:
             loop.call_soon_threadsafe(handler, output)

@@ -58,7 +58,7 @@ class SequenceDraft:
         import torch
 
         if self._draft.reads:
-            self._parts.append(torch.cat([results[name][:num_tokens] for name in self._draft.reads], -1))
+            self._parts.append(torch.cat([results[name][:num_tokens] for name in self._draft.reads], 1))
 
     def propose(self, ids_1C: torch.Tensor, room: int) -> list[int]:
         """Return at most `room` candidates for the tokens behind a sequence."""

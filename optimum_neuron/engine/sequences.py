@@ -192,8 +192,6 @@ class Sequences:
 
     def _free(self, num_places: int, *, in_use: Sequence[Place]) -> list[Place]:
         """The first free rows, in new sets if the old ones are full."""
-        if num_places <= 0:
-            return []
         self._take_sets(-(-(len(in_use) + num_places) // self._num_rows))
         used = set(in_use)
         every = (Place(number, row) for number in range(len(self._sets)) for row in range(self._num_rows))

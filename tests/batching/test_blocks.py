@@ -57,6 +57,8 @@ def test_a_spoilt_block_is_reported_when_it_is_allocated_again():
     pool.release(block)
     assert block in (pool.allocate(), pool.allocate())
     assert (pool.take_reused(), pool.take_reused()) == ([block], [])
+    pool.release(block)
+    assert (pool.allocate(), pool.take_reused()) == (block, [])
 
 
 def test_no_block_is_lost_or_given_twice():

@@ -71,9 +71,23 @@ def test_rounding_that_decides_is_left_to_transformers():
     assert candidate_sampler([K(3)]).pick_from(logits_RV[:, 7:40]) is not None
     assert candidate_sampler([K(3)]).pick(torch.ones(1, 8), torch.arange(8)[None], VOCABULARY) is None
     assert candidate_sampler([K(3)]).pick(torch.tensor([[3.0, 2, 1, 0]]), torch.arange(4)[None], VOCABULARY) is not None
+    for number in (34, 35):  # 32 more than top-k leaves are looked at
+        ties_RV = torch.zeros(1, VOCABULARY)
+        ties_RV[0, :number] = 1
+        generator = torch.Generator().manual_seed(1)
+        assert (candidate_sampler([K(3)]).pick_from(ties_RV, generator) is None) == (number == 35)
     logits_RV[0, 7] = torch.inf
     assert candidate_sampler([K(3)]).pick_from(logits_RV) is None
     assert sampler.pick_from(logits_RV.fill_(torch.nan)) is None
+
+
+def test_large_logits_are_those_of_small_ones():
+    integers_RV = torch.randint(9, (1, VOCABULARY), generator=torch.Generator().manual_seed(0)).float()
+    integers_RV[0, :3] = torch.tensor([12.0, 11, 10])
+    tokens = [
+        candidate_sampler([K(3)]).pick_from(integers_RV + more, torch.Generator().manual_seed(2)) for more in (0, 800)
+    ]
+    assert tokens[0] is not None and torch.equal(*tokens)
 
 
 @pytest.mark.parametrize(("draw", "margin", "is_sure"), [(2, 0.5, True), (2, 0.51, False), (1.001, None, True)])

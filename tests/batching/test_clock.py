@@ -17,6 +17,7 @@ from optimum_neuron.batching import (
     serve_trace,
 )
 from optimum_neuron.batching.clock import Clock, DeviceTimer
+from optimum_neuron.batching.counters import Counters
 from optimum_neuron.errors import ModelError
 from optimum_neuron.runtime import ServingCost
 from optimum_neuron.simulator import SERVED, clock, estimate, poisson_arrivals, simulate_requests, summarize
@@ -85,6 +86,18 @@ def test_times_are_added():
     assert (clock.now_s, clock.busy_s) == (9.0, 7.0)
 
 
+def test_totals_are_sums_of_what_is_known():
+    counters, times = Counters(), SimulatedTimes(arrival_s=1.0, first_token_s=3.0, end_s=7.0, num_tokens=3)
+    assert set(counters.to_dict().values()) == {0}
+    for one in (times, SimulatedTimes(arrival_s=1.0), times):
+        counters.add_times(one)
+    totals = {name: value for name, value in counters.to_dict().items() if value}
+    assert totals == {
+        **{"simulated_ttft_seconds_total": 4.0, "simulated_tpot_seconds_total": 4.0},
+        "simulated_latency_seconds_total": 12.0,
+    }
+
+
 class Served:
     """A server that takes two seconds for each step, and ends the earliest request with it."""
 
@@ -105,9 +118,9 @@ class Served:
 
 def test_requests_of_a_trace_arrive_at_their_times():
     server = Served()
-    requests = [SimpleNamespace(simulated=SimulatedTimes(arrival_s=time)) for time in (7.0, 0.5, 2.5, 1.0)]
+    requests = [SimpleNamespace(simulated=SimulatedTimes(arrival_s=time)) for time in (7.0, 0.5, 2.5, 1.0, 7.0)]
     serve_trace(server, requests)
-    assert server.done == [(0.5, 1, 0.5), (2.5, 2, 1.0), (4.5, 1, 2.5), (7.0, 1, 7.0)]
+    assert server.done == [(0.5, 1, 0.5), (2.5, 2, 1.0), (4.5, 1, 2.5), (7.0, 2, 7.0), (9.0, 1, 7.0)]
 
 
 def test_laps_are_the_times_of_calls_since_the_last(monkeypatch):
@@ -117,10 +130,12 @@ def test_laps_are_the_times_of_calls_since_the_last(monkeypatch):
     monkeypatch.setattr(batching_clock, "TIMELINE", SimpleNamespace(tracks=lambda: tracks))
     monkeypatch.setattr(batching_clock, "HOOKS", SimpleNamespace(call_cost=lambda track, graph: costs[graph]))
     timer = DeviceTimer()
-    assert (timer.lap_s(), timer.num_untimed) == (0, 0)
+    assert (timer.num_untimed, timer.lap_s(), timer.num_untimed) == (0, 0, 0)
     first.calls.update(steps=3, other=2)
     second.calls.update(steps=1)
     assert timer.lap_s() == pytest.approx(40e-6) and timer.num_untimed == 2
+    later = DeviceTimer()
+    assert later.lap_s() == pytest.approx(40e-6) and later.num_untimed == 2
     first.calls["steps"] = 4
     assert timer.lap_s() == pytest.approx(10e-6) and timer.num_untimed == 0
     tracks.pop(0)

@@ -52,6 +52,17 @@ def test_a_handler_gets_what_was_kept_and_what_comes_until_its_request_is_over()
     assert calls == [[1], [3], [5], [6]] and tokens(outbox, "a") == [7], "it was let go with the last one"
 
 
+def test_outputs_of_the_next_request_of_that_name_are_kept():
+    outbox, calls = Outbox(), []
+    over = request("a", 1)
+    over.end(Status.FINISHED)
+    for one in (over, request("a", 2)):
+        outbox.put(output_of(one))
+    loop = SimpleNamespace(call_soon_threadsafe=lambda handler, output: handler(output))
+    outbox.register("a", lambda output: calls.append(output.generated_tokens), loop)
+    assert calls == [[1]] and tokens(outbox, "a") == [2]
+
+
 def test_what_an_output_says():
     one = request("a", 5, 6, record_timestamps=True)
     one.num_shared, one.reading = 1, "one token is read"

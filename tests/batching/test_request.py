@@ -25,6 +25,7 @@ def test_simulated_times_are_differences_of_what_was_noted():
     assert (times.start_s, times.tpot_s) == (3.0, 1.0)
     times.note_answer(8.0, 4)
     assert (times.wait_s, times.ttft_s, times.tpot_s, times.latency_s) == (2.0, 4.0, 1.0, 7.0)
+    assert SimulatedTimes(first_token_s=1.0, num_tokens=3).tpot_s is None
     waiting = SimulatedTimes(arrival_s=1.0)
     assert (waiting.wait_s, waiting.ttft_s, waiting.latency_s) == (None,) * 3
 
@@ -41,6 +42,12 @@ def test_a_request_that_ends_has_begun(has_begun):
     one.end(Status.FAILED, error)
     assert 0 <= one.started_s <= one.ended_s and (one.started_s == begun) == has_begun
     assert (one.state, one.error, one.is_over, released) == (None, error, True, [1])
+    whole = request()
+    whole.end(Status.FINISHED)
+    assert whole.is_over and request().started_s == -1
+    one.started_s = 0.0
+    one.start()
+    assert one.started_s == 0.0
 
 
 def test_tokens_and_their_places():

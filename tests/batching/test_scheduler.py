@@ -17,7 +17,9 @@ def request(
 def run(scheduler: Scheduler) -> list[str]:
     """Do one plan; return what it did."""
     plan = scheduler.plan()
-    assert all(one.blocks[: len(blocks)] == blocks and one.row == row for one, blocks, row in plan.resumed)
+    for one, blocks, row in plan.resumed:
+        assert one.blocks[: len(blocks)] == blocks and one.row == row
+        assert len(one.blocks) == scheduler.pool.num_for(max(len(one.prompt) + 1, one.num_next))
     assert all(one.status == (Status.DECODING if one.is_prompt_read else Status.PREFILLING) for one, *_ in plan.resumed)
     done = [f"-{one.request_id}" for one, *_ in plan.preempted] + [f"+{one.request_id}" for one, *_ in plan.resumed]
     for chunk in plan.chunks:
@@ -93,7 +95,7 @@ def test_requests_that_wait_or_gave_way_can_end():
         run(scheduler)
     (gone,) = scheduler.preempted
     gone.saved = "a copy on the host"
-    assert scheduler.waiting == requests[2:] and [one.order for one in requests] == [0, 1, 2]
+    assert scheduler.waiting == requests[2:] and scheduler.has_work and [one.order for one in requests] == [0, 1, 2]
     for one in (gone, requests[2]):
         scheduler.end(one)
         scheduler.end(one)
@@ -115,9 +117,20 @@ def test_rows_are_those_of_a_step():
     scheduler = Scheduler(BlockPool(num_blocks=20, block_size=4), num_rows=2, chunk_sizes=(4,))
     for name in "abc":
         scheduler.add(request(name, 1, 3))
+        assert scheduler.has_work
     assert [run(scheduler) for _ in range(2)] == [["a[0:1]"], ["b[0:1]", "a"]]
     assert [one.row for one in scheduler.running] == [0, 1]
     assert [run(scheduler) for _ in range(2)] == [["a", "b"], ["c[0:1]", "b"]] and scheduler.running[-1].row == 0
+    assert (scheduler.waiting, scheduler.preempted, scheduler.has_work) == ([], [], True)
+
+
+def test_blocks_that_are_shared_are_not_free_too():
+    """ "c" begins with two blocks that nobody uses, and needs a third one, which "b" has."""
+    scheduler = Scheduler(BlockPool(num_blocks=5, block_size=2), num_rows=2, chunk_sizes=(2,))
+    for name, length, number, first in (("a", 5, 1, 0), ("b", 3, 2, 50), ("c", 5, 1, 0)):
+        scheduler.add(request(name, length, number, first=first, block_size=2))
+    done = [run(scheduler) for _ in range(7)]
+    assert done == [["a[0:2]"], ["a[2:4]"], ["a[4:5]"], ["b[0:2]"], ["b[2:3]"], ["b"], ["c[4:5]"]]
 
 
 def test_short_chunks_are_not_shared():

@@ -12,7 +12,7 @@ from optimum_neuron.batching.settings import ManagerSettings, read_settings
 from optimum_neuron.errors import ConfigError
 from tests.raising import raises
 
-RUNNER = SimpleNamespace(block_size=8, num_blocks=10, num_rows=3, chunk_sizes=(8, 16))
+RUNNER = SimpleNamespace(block_size=8, num_blocks=10, num_rows=3, chunk_sizes=(8, 12, 16))
 
 
 def test_settings_are_read_and_the_defaults_are_those_of_transformers(caplog):
@@ -24,6 +24,7 @@ def test_settings_are_read_and_the_defaults_are_those_of_transformers(caplog):
     assert settings == ManagerSettings(**own)
     assert not [record for record in caplog.records if record.name.startswith("optimum_neuron")]
     resolved = settings.resolved(RUNNER)
+    assert resolved.block_size is None, "transformers' former name of page_size, which it warns of"
     assert {name: getattr(resolved, name) for name in (*own, *sizes)} == own | sizes
 
 

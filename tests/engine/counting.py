@@ -23,6 +23,7 @@ class StandIn:
 
     executor = None
     program: Program
+    num_prepared = 0
 
     def take_state(self, beside=None):
         return State(torch.zeros(spec.shape) for spec in self.program.states.values())
@@ -31,6 +32,7 @@ class StandIn:
         pass
 
     def prepared(self, graph, inputs, state):
+        self.num_prepared += 1
         return lambda: self.run(graph, inputs, state)
 
     def run(self, graph, inputs, state):

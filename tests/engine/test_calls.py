@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from transformers.modeling_outputs import BaseModelOutput
 
 from optimum_neuron.engine import Call, Calls, Leaf, flatten, unflatten
 from optimum_neuron.errors import ArtifactError, ShapeError
@@ -76,9 +77,9 @@ def test_different_numbers_of_rows_are_neither_padded_nor_split():
     result = calls("forward", {"pictures": pictures.double(), "prompts": prompts})
     assert result.dtype == torch.float32 and torch.equal(result, pictures.double().float() * 2 + prompts)
     assert copies.runs == [("g", [(2, 3), (3,)])] and two_kinds_of_rows().num_rows is None
-    for shapes in ((1, 3), (2, 2), (2, 2, 3)):
+    for shapes, number in (((1, 3), 3), ((2, 2), 3), ((2, 2, 3), 3), ((2, 3), 2)):
         with pytest.raises(ShapeError) as error:
-            calls("forward", {"pictures": torch.zeros(*shapes), "prompts": torch.zeros(3)})
+            calls("forward", {"pictures": torch.zeros(*shapes), "prompts": torch.zeros(number)})
         assert error.value.details["method"] == "forward" and len(error.value.details["compiled"]) == 1
     with pytest.raises(ShapeError):
         calls("decode", {"pictures": pictures, "prompts": prompts})
@@ -106,9 +107,17 @@ def test_rows_can_be_compiled_otherwise():
     assert wide.shape == (3, 9, 5, 6)
 
 
+def test_tensors_are_numbered_in_their_order():
+    output = BaseModelOutput(last_hidden_state=torch.ones(2))
+    tree, tensors = flatten({"b": [torch.ones(1), 2.5], "a": torch.zeros(1), "c": True, "d": output})
+    assert list(tensors) == ["a", "b.0", "b.1", "d.last_hidden_state"] and list(flatten(torch.ones(1))[1]) == ["output"]
+    again = unflatten(tree, list(tensors.values()))
+    assert [float(one) for one in (again["a"], *again["b"])] == [0, 1, 2.5]
+    assert again["c"] is True and type(again["d"]) is BaseModelOutput and again["d"][0] is output[0]
+
+
 def test_nested_values_survive_a_file():
     from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
-    from transformers.modeling_outputs import BaseModelOutput
 
     value = {
         "many": [torch.ones(1) * index for index in range(12)],
@@ -139,7 +148,9 @@ def test_a_folder_imports_no_other_module(tmp_path, monkeypatch):
     assert "module_of_a_stranger" not in sys.modules
 
 
-@pytest.mark.parametrize("path", ["os:system", "transformers.utils.hub:cached_file", "diffusers.models:Nothing"])
+@pytest.mark.parametrize(
+    "path", ["os:system", "transformers.utils.hub:cached_file", "transformers:Nothing", "transformers:GenerationConfig"]
+)
 def test_a_folder_names_no_other_class(path):
     with pytest.raises(ArtifactError) as caught:
         unflatten({"output": path, "fields": {}}, [])

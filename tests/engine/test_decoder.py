@@ -66,6 +66,7 @@ PROMPTS = {
     "bucket": mask_of("1111", "0011"),
     "three rows": mask_of("0111", "1101", "1111"),
     "chunks": mask_of("0011111", "1111111", "1110000"),
+    "chunks of one row": mask_of("1111111", "1110000"),
     "long": mask_of("01111111111", "11111111111"),
 }
 KINDS = {
@@ -115,10 +116,11 @@ def test_logits_of_every_token_are_computed_on_request_alone(kind):
         decoder, sequences = start(2, **KINDS[kind])
         columns = decoder(ids[:, :4], plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits).shape[1]
         assert roles(sequences) == {role} and columns == (num_logits or 4)
-        for number in (1, EXTEND):
+        for number in (1, EXTEND, EXTEND + 1):
             past, mask_of_all = sequences.loaded.runs.clear() or 4, torch.cat([mask, torch.ones(2, number).long()], 1)
             decoder(ids[:, :number], plan_packing(mask_of_all, past), sequences, num_past=past, num_logits=num_logits)
-            assert roles(sequences) == {"decode" if number == 1 else "extend"}
+            by_chunk = number > EXTEND and kind == "blocks"
+            assert roles(sequences) == {role if by_chunk else "decode" if number == 1 else "extend"}
 
 
 @pytest.mark.parametrize(("num_logits", "role"), [(1, "prefill"), (3, "prefill"), (4, "score"), (0, "score")])
@@ -127,6 +129,25 @@ def test_the_first_bucket_of_a_long_prompt_is_read_for_its_logits_alone(num_logi
     ids, mask = torch.ones(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
     decoder(ids, plan_packing(mask, 0), sequences, num_past=0, num_logits=num_logits)
     assert roles(sequences) == {role, "extend"}
+
+
+def test_steps_may_begin_without_a_prompt():
+    decoder, sequences = start(2)
+    ids, whole = torch.tensor([[3, 4], [5, 6]]), torch.ones(2, 2)
+    steps = decoder.steps(sequences, torch.zeros(2, dtype=torch.long))
+    for column in range(2):
+        logits = steps(ids[:, column])["logits"]
+        assert torch.equal(logits[:, 0], expected(ids, whole)[:, column])
+        assert logits.data_ptr() == sequences.loaded.last["logits"].data_ptr(), "nothing is copied"
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_full_row_waits_for_others(kind):
+    decoder, sequences = start(2, **KINDS[kind])
+    ids = torch.randint(1, 9, (2, SLOTS + 1), generator=torch.Generator().manual_seed(6))
+    mask = mask_of("1" * SLOTS + "0", "0" + "1" * SLOTS)
+    for past, length in ((0, 9), (9, 12), (12, 13)):
+        assert_columns(decoder, sequences, ids[:, :length], mask[:, :length], num_past=past)
 
 
 def test_features_are_read_with_the_prompt_or_not_at_all():
@@ -186,10 +207,9 @@ def test_steps_of_sequences_in_any_order(kind, order):
         mask = torch.cat([mask, torch.ones(len(order), 1, dtype=torch.long)], 1)
         results = steps(ids[:, column])
         assert torch.equal(results["logits"], expected(ids[:, : column + 1], mask)[:, -1:])
-        is_whole = results["logits"].data_ptr() == sequences.loaded.last["logits"].data_ptr()
-        assert is_whole or results.keys() == {"logits"}, "either nothing is copied, or what is read"
-    if kind == "rows":
-        assert is_whole == (order == [1, 0] and next(sequences.groups()).is_whole)
+        is_whole = next(sequences.groups()).is_whole
+        assert is_whole or results.keys() == {"logits"}, "what is not read is not copied"
+    assert sequences.loaded.num_prepared == 2 * len(list(sequences.groups())), "once for each number of slots"
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -201,7 +221,7 @@ def test_a_row_may_have_no_new_token(kind):
         sequences.loaded.runs.clear()
         assert_columns(decoder, sequences, ids[:, :length], mask[:, :length], num_past=past)
         if kind.endswith("one by one") and past == 3:
-            assert roles(sequences) == {"decode"}
+            assert roles(sequences) == {"decode"} and len(sequences.loaded.runs) == 1
 
 
 @pytest.mark.parametrize("kind", ["blocks", "rows"])

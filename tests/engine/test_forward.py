@@ -9,7 +9,7 @@ import torch
 
 from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.engine import Forward, Input, OutputAxis, RoleSignature
-from optimum_neuron.engine.forward import real_sizes
+from optimum_neuron.engine.forward import _padded, real_sizes
 from optimum_neuron.errors import NeuronError, ShapeError
 from tests.raising import raises
 
@@ -64,7 +64,8 @@ class Replicas:
             assert shapes == [spec.shape for spec in self.graphs[name].inputs.values()]
             assert all(tensor.is_contiguous() for tensor in inputs)
             self.runs.append((name, inputs))
-        return [function(**dict(zip(self.graphs[name].inputs, inputs, strict=True))) for name, inputs in calls]
+        self.results = [function(**dict(zip(self.graphs[name].inputs, inputs, strict=True))) for name, inputs in calls]
+        return self.results
 
 
 def inputs_of(num_rows, length):
@@ -91,6 +92,15 @@ def test_results_are_those_of_the_inputs_as_they_are(num_rows, length, num_copie
     for name, tensor in expected.items():
         torch.testing.assert_close(results[name], tensor)
     assert [name for name, _ in replicas.runs] == [f"forward_{one}" for one in graphs]
+    is_copied = results["states"].data_ptr() != replicas.results[0]["states"].data_ptr()
+    assert is_copied == (len(graphs) > 1), "the only part is taken as it is"
+
+
+def test_choices_are_padded_with_the_first_one():
+    spec = Input(name="ids", dtype="int64", axes=("batch_size", "num_choices", "sequence_length"), padding=9)
+    sizes = {"batch_size": 1, "num_choices": 2, "sequence_length": 2}
+    padded = _padded(spec, torch.tensor([[[1, 2], [3, 4]]]), sizes, {"num_choices": 3, "sequence_length": 3})
+    assert padded.tolist() == [[[1, 2, 9], [3, 4, 9], [1, 2, 9]]]
 
 
 def test_padding_has_the_value_of_its_input():
@@ -112,7 +122,7 @@ CHANGES = {
     "complex weights": ({"weight": torch.ones(2, 3, dtype=torch.complex64)}, ["weight"]),
     "true or false": ({"mask": torch.ones(2, 4, dtype=torch.bool)}, ["mask"]),
     "empty": ({"weight": torch.ones(2, 0)}, ["weight"]),
-    "below the vocabulary": ({"ids": torch.full((2, 4), -1)}, ["ids"]),
+    "below the vocabulary": ({"ids": torch.tensor([[3, -1, 3, 3]] * 2)}, ["ids"]),
     "beyond the vocabulary": ({"ids": torch.arange(47, 51).expand(2, -1) * torch.tensor([[0], [1]])}, ["ids"]),
     "rows": ({"weight": torch.ones(1, 3)}, ["weight"]),
     "short": (dict.fromkeys(("ids", "mask", "kinds"), torch.ones(2, 2, dtype=torch.long)), ["ids", "mask", "kinds"]),
