@@ -140,7 +140,7 @@ def _write(work: Path, path: Path, file: GgufFile) -> None:
         raise ModelError(message, hint=GGUF_HINT, path=str(path), architecture=architecture) from error
     names = gguf_names(model, architecture)
     require_all_read(file, {place.name for place in names.values()} if names is not None else _converted(model, file))
-    stored = names and {name: (place.name, place.num_heads) for name, place in names.items()}
+    stored = None if names is None else {name: (place.name, place.num_heads) for name, place in names.items()}
     (work / _NAMES).write_text(json.dumps(stored))
     config.architectures = [type(model).__name__]
     config.quantization_config = _settings(file, architecture, is_read_here=names is not None)
