@@ -236,9 +236,10 @@ def _refuse_unknown(option: str, values: dict[str, str], known: Collection[str],
 
 
 def _paragraph(count: OpCount, on_host: str) -> str:
+    advice = f"\n    do: {count.remedy.replace(ON_HOST, on_host)}" if count.remedy else ""
     return (
         f"  {f'{count.code} ' if count.code else ''}{count.op}, {counted(count.count, 'call')}\n"
-        f"    where: {count.where()}\n    why: {count.reason}\n    do: {count.remedy.replace(ON_HOST, on_host)}"
+        f"    where: {count.where()}\n    why: {count.reason}{advice}"
     )
 
 
