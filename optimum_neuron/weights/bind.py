@@ -28,9 +28,14 @@ as zeros and is written later, such as room for adapters."""
 class BoundTensors(Mapping[str, "torch.Tensor"]):
     """Tensors by name; a copy of what a file has can be forgotten, and is made again when it is read."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], copy: Mapping[str, Callable[[], torch.Tensor]]) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        copy: Mapping[str, Callable[[], torch.Tensor]],
+        source: TensorSource | None = None,
+    ) -> None:
         self._tensors: dict[str, torch.Tensor | None] = dict(tensors)
-        self._copy = copy
+        self._copy, self._source = copy, source  # a file whose pages are dropped stays open
 
     def __getitem__(self, name: str) -> torch.Tensor:
         tensor = self._tensors[name]
@@ -45,7 +50,7 @@ class BoundTensors(Mapping[str, "torch.Tensor"]):
         return len(self._tensors)
 
     def __or__(self, others: Mapping[str, torch.Tensor]) -> BoundTensors:
-        return BoundTensors({**self._tensors, **others}, self._copy)
+        return BoundTensors({**self._tensors, **others}, self._copy, self._source)
 
     def forget(self, name: str) -> None:
         """Let the memory of a tensor go, as after a copy of it in another layout."""
@@ -108,7 +113,7 @@ def bind_weights(
                 copy[own] = functools.partial(_copy, name, rank, spec, sources[name], checkpoint, shards)
         if size_bytes["copied"] > copied_before:
             checkpoint.drop_pages(sources[name])
-    bound = BoundTensors(tensors, copy)
+    bound = BoundTensors(tensors, copy, checkpoint)
     return BoundWeights(tensors=bound, mapped_bytes=size_bytes["mapped"], copied_bytes=size_bytes["copied"])
 
 

@@ -55,7 +55,6 @@ _NEUTRAL: dict[str, Any] = {
     "attention.max_alibi_bias": 0.0,
     "attention.clamp_kqv": 0.0,
     "attention.scale": 0.0,
-    "attention.sliding_window": 0,
     "pooling_type": 0,
     "logit_scale": 0.0,
     "residual_scale": 0.0,

@@ -140,7 +140,7 @@ class PublishedExperts:
         import torch
 
         blocks, scales = (self._checkpoint.join([name + part])[0] for part in (_BLOCKS, _SCALES))
-        return blocks.flatten(-2), scales.view(torch.uint8)  # exponents, also where their dtype says so
+        return blocks.flatten(2), scales.view(torch.uint8)  # exponents, also where their dtype says so
 
 
 def _problem(name: str, specs: Mapping[str, TensorSpec]) -> str | None:

@@ -121,5 +121,5 @@ def test_weights_under_another_name_are_named(tmp_path):
 def test_tensors_in_memory_are_a_source():
     source = StateDict(tensors={"a": torch.ones(1, 2), "b": torch.zeros(2, 2)}, origin="memory")
     assert str(source.specs["b"]) == "float32[2, 2]"
-    assert source.join(["a"])[0].tolist() == [[1, 1]]
+    assert source.join(["a"])[0].tolist() == [[1, 1]] and source.join(["a"])[1]
     assert source.join(["b", "a"])[0].tolist() == [[0, 0], [0, 0], [1, 1]]

@@ -77,6 +77,7 @@ REFUSED = {
     "text beyond the end": header(settings=(struct.pack("<Q", 1000),)),
     "type of a setting": header(settings=(text(b"a") + struct.pack("<I", 13),)),
     "type of a tensor": header(tensors=(tensor(32, kind=999),)),
+    "magic": b"GGML" + header()[4:],
     "version 1": header(version=1),
     "version 4": header(version=4),
 }
@@ -87,6 +88,19 @@ def test_damaged_headers_are_refused(case):
     with pytest.raises(WeightsError) as failure:
         GgufFile(memoryview(REFUSED[case].ljust(512, b"\0")), "damaged.gguf")
     assert failure.value.details["path"] == "damaged.gguf" and failure.value.details["problem"]
+
+
+def test_files_that_cannot_be_mapped_are_named(tmp_path):
+    (tmp_path / "empty.gguf").touch()
+    for name in ("empty.gguf", "missing.gguf"):
+        with raises(WeightsError, path=str(tmp_path / name)):
+            GgufFile.open(tmp_path / name)
+
+
+def test_a_tensor_has_up_to_four_axes():
+    assert GgufFile(memoryview(header(version=2)), "m.gguf").settings == {}
+    whole = header(tensors=(tensor(4, 3, 2, 1),))
+    assert GgufFile(memoryview(whole.ljust(512, b"\0")), "m.gguf").entries["t"].shape == (1, 2, 3, 4)
 
 
 def test_the_last_tensor_ends_with_the_file():

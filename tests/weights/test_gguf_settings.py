@@ -5,6 +5,7 @@ Files are written by the package gguf of llama.cpp. `sources/test_gguf_settings.
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from transformers import AutoConfig
 
 from optimum_neuron.errors import ModelError
-from optimum_neuron.weights import GgufFile, apply_gguf_settings, require_settings
+from optimum_neuron.weights import GgufFile, apply_gguf_settings, require_all_read, require_settings
 from tests.raising import raises
 
 gguf = pytest.importorskip("gguf")
@@ -130,7 +131,8 @@ def test_long_factors_may_be_without_short_ones(tmp_path):
     assert rope["long_factor"] == rope["short_factor"] == [5.0] * 8
     rope = applied(tmp_path, "llama", {"rope.scaling.attn_factor": 1.5}).rope_parameters
     assert rope["long_factor"] == rope["short_factor"] == [1.0] * 8 and rope["attention_factor"] == 1.5
-    config = applied(tmp_path, "phi3", {"rope.scaling.original_context_length": 32}, {LONG: [2.0] * 8})
+    settings = {"rope.scaling.original_context_length": 32, "rope.scaling.type": "longrope"}
+    config = applied(tmp_path, "phi3", settings, {LONG: [2.0] * 8})
     assert config.original_max_position_embeddings == 32
 
 
@@ -143,12 +145,21 @@ PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
     [
         ("llama", {}, PLAIN),
         ("llama", {"rope.scaling.factor": 0.0}, PLAIN),
+        ("llama", {"attention.key_length": 8, "rope.dimension_count": 8}, PLAIN),
         ("llama", {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, PLAIN),
         ("llama", {"rope.scaling.type": "yarn", "rope.scaling.factor": 1.0}, PLAIN),
         (
             "llama",
             {"rope.scale_linear": 4.0, "rope.freq_base": 500.0},
             {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+        ),
+        (
+            "qwen2",
+            {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16},
+            {
+                **{"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16},
+                **{"attention_factor": 1 + 0.1 * math.log(4), "beta_fast": 32.0, "beta_slow": 1.0},
+            },
         ),
         ("phi3", {"rope.dimension_count": 8}, PLAIN | {"partial_rotary_factor": 0.5}),
         ("stablelm", {"rope.dimension_count": 16}, PLAIN | {"partial_rotary_factor": 1.0}),
@@ -168,7 +179,21 @@ def test_divisors_apply_where_yarn_scales_nothing(tmp_path):
 def test_fields_of_other_classes_are_not_set(tmp_path):
     assert not hasattr(applied(tmp_path, "qwen2", {}, {"blk.0.ffn_up.bias": [0.0]}), "mlp_bias")
     assert not hasattr(applied(tmp_path, "gpt2", {}), "rope_parameters")
+    assert not hasattr(applied(tmp_path, "llama", {}, {ANY: [2.0] * 8}), "original_max_position_embeddings")
     assert applied(tmp_path, "bloom", {"feed_forward_length": 256}).hidden_size == 64
+    assert applied(tmp_path, "bloom", {}).hidden_size == 64
+    assert applied(tmp_path, "llama", {}, head_dim=8).head_dim == 16
+    assert applied(tmp_path, "qwen2_moe", {"expert_count": 0}, num_experts=4).num_experts == 4
+    config = AutoConfig.for_model("mamba", hidden_size=64, num_hidden_layers=2)
+    apply_gguf_settings(config, written(tmp_path, "mamba", {"attention.head_count": 0, "ssm.conv_kernel": 4}))
+    assert config.hidden_size == 64
+
+
+def test_tensors_that_nothing_reads_are_named():
+    file = SimpleNamespace(name="m.gguf", settings={}, entries=dict.fromkeys(("a", "b", ANY)))
+    with raises(ModelError, tensors=["b"]):
+        require_all_read(file, {"a"})
+    require_all_read(file, {"a", "b"})
 
 
 @pytest.mark.parametrize(
@@ -181,8 +206,10 @@ def test_fields_of_other_classes_are_not_set(tmp_path):
         ("gpt2", {"rope.freq_base": 500.0}, {}, "rope.freq_base"),
         ("llama", {"expert_used_count": [1, 2]}, {}, "expert_used_count"),
         ("llama", {"attention.key_length": [16, 8]}, {}, "attention.key_length"),
+        ("llama", {"attention.value_length": 8}, {}, "attention.value_length"),
         ("llama", {"rope.dimension_count": 8}, {}, "rope.dimension_count"),
         ("llama", {"rope.freq_base_swa": 500.0}, {}, "rope.freq_base_swa"),
+        ("llama", {"rope.scaling.type": "another"}, {}, "rope.scaling.type"),
         ("llama", {"rope.scaling.another": 500.0}, {}, "rope.scaling.another"),
         ("llama", {"rope.scaling.attn_factor": 2.0, "rope.scaling.type": "longrope"}, {}, "rope.scaling.type"),
         ("llama", {"rope.scaling.factor": 2.0, "rope.scaling.type": "yarn"}, {ANY: [1.0] * 8}, "rope.scaling.type"),

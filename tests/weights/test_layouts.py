@@ -116,6 +116,9 @@ def test_a_packed_matrix_may_have_zero_points_that_are_not():
     ):
         read = read_compressed(given.get, layout)
         assert torch.equal(read.dequantized(), expected) and read.parts(Scheme.parse("int4-g32-zp")) is not None
+    parts["weight_g_idx"] = torch.zeros(64, dtype=torch.int32)
+    expected = plain_readers.compressed_packed(parts, (1, 32), 4)
+    assert torch.equal(read_compressed(parts.get, layout).dequantized(), expected)
 
 
 def test_groups_of_one_scale_are_of_no_account():

@@ -39,6 +39,9 @@ def test_a_tensor_that_was_copied_leaves_the_memory_of_its_file(file, dim, copie
     total = sum(float(tensor.sum()) for tensor in bound.tensors.values())
     assert bool(bound.copied_bytes) == copied
     assert (resident_kib(file) < 100) == copied
+    for name in () if copied else bound.tensors:
+        bound.tensors.forget(name)
+    assert resident_kib(file) < 100
     again = Checkpoint.open(file.parent).join(["w"])[0]
     assert total == pytest.approx(float(again.sum()), rel=1e-3)
 

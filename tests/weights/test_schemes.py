@@ -102,7 +102,7 @@ def test_recipes_make_tensors_of_a_checkpoint():
     values, scale = (made.join([f"{name}.weight:int8{part}" for name in "ab"])[0] for part in ("", ".scale"))
     assert made.is_stored("a.weight") and not made.is_stored(names[0]), "the second one was rounded"
     assert made.origin == "a test" and not made.is_stored(names[2])
-    assert torch.equal(made.join(["a.weight", "b.weight"])[0], WEIGHT)
+    assert torch.equal(made.join(["a.weight", "b.weight"])[0], WEIGHT) and made.join([names[0], names[2]])[1]
     # By rows, so joined tensors are quantized as one.
     whole = Scheme.parse("int8").quantize(WEIGHT)
     assert torch.equal(values, whole["values"]) and torch.equal(scale, whole["scale"])

@@ -36,7 +36,7 @@ def test_units_may_be_copied_and_padded():
 def test_first_core_has_bias():
     split = first_split(10, 3)
     assert torch.equal(split.part(WEIGHT, 0, 0), WEIGHT)
-    assert not split.part(WEIGHT, 0, 2).any()
+    assert not split.part(WEIGHT, 0, 2).any() and len(split.parts) == 3
 
 
 def test_parts_of_several_tensors_are_joined():
