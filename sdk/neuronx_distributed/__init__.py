@@ -116,11 +116,7 @@ _TRAINER = {
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
 _PIPELINE = _of("pipeline", "NxDPPModel")
-_MOE = _missing(
-    "Train a mixture of experts with NeuronTrainer.", "ExpertMLPs", "ExpertMLPsV2", "MoE", "RouterTopK", "SharedExperts"
-)
 _LORA = _missing("Pass a peft model to NeuronTrainer.", "LoraConfig", "LoraModel", "get_lora_model")
-_ATTENTION = _missing("Call torch.nn.functional.scaled_dot_product_attention.", "nki_flash_attn_func")
 _RING = _missing("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
 
@@ -131,13 +127,9 @@ NAMES: Names = {
         **{name: f"neuronx_distributed.{name}:" for name in _MODULES},
         "__version__": "optimum_neuron.version:__version__",
     },
-    "neuronx_distributed.kernels": _ATTENTION,
-    "neuronx_distributed.kernels.flash_attn": _ATTENTION,
     "neuronx_distributed.kernels.ring_attention_kernel": _RING,
     "neuronx_distributed.modules": {},
     "neuronx_distributed.modules.lora": _LORA,
-    "neuronx_distributed.modules.moe": _MOE,
-    "neuronx_distributed.modules.moe.model": _MOE,
     "neuronx_distributed.modules.qkv_linear": _QKV,
     "neuronx_distributed.optimizer": _of("zero", "NeuronZero1Optimizer"),
     "neuronx_distributed.overrides": {},

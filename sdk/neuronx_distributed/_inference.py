@@ -24,6 +24,14 @@ _CONVERT = {
     **of("quantized_layers", "convert"),
     **of("quantization", "get_default_custom_qconfig_dict"),
 }
+_ATTENTION = of("attention", "nki_flash_attn_func")
+_LOSS = of("experts", "load_balancing_loss_func")
+_NO_MIXTURE = Missing("Use RouterTopK and ExpertMLPs; train other mixtures of experts with NeuronTrainer.")
+_MIXTURE = {
+    **of("experts", "ACT2FN", "ExpertMLPs", "MoE", "RouterTopK"),
+    **_LOSS,
+    **dict.fromkeys(("ExpertMLPsV2", "GroupLimitedRouter", "RouterSinkhorn", "SharedExperts"), _NO_MIXTURE),
+}
 _NO_SCALES = Missing("Use QuantizedColumnParallel and QuantizedRowParallel, with a scale for each tensor or channel.")
 
 TOP = {
@@ -37,6 +45,18 @@ TOP = {
 """Names of the package itself."""
 
 NAMES: Names = {
+    "neuronx_distributed.kernels": _ATTENTION,
+    "neuronx_distributed.kernels.flash_attn": _ATTENTION,
+    "neuronx_distributed.modules.moe": _MIXTURE,
+    "neuronx_distributed.modules.moe.expert_mlps": {"ExpertMLPs": _MIXTURE["ExpertMLPs"]},
+    "neuronx_distributed.modules.moe.expert_mlps_v2": {"ExpertMLPsV2": _NO_MIXTURE},
+    "neuronx_distributed.modules.moe.loss_function": _LOSS,
+    "neuronx_distributed.modules.moe.model": {"MoE": _MIXTURE["MoE"]},
+    "neuronx_distributed.modules.moe.model_utils": {"ACT2FN": _MIXTURE["ACT2FN"]},
+    "neuronx_distributed.modules.moe.routing": {
+        name: _MIXTURE[name] for name in ("GroupLimitedRouter", "RouterSinkhorn", "RouterTopK")
+    },
+    "neuronx_distributed.modules.moe.shared_experts": {"SharedExperts": _NO_MIXTURE},
     "neuronx_distributed.quantization": {},
     "neuronx_distributed.quantization.dequantize": {
         **of("quantization", "direct_cast_dequantize", "scale_dequantize"),

@@ -21,7 +21,7 @@ OF_DEVICE = (
 )
 CASES = {
     "cpu": (
-        *("bad_degrees", "layers_equal_one_process", "losses", "shared_heads", "convolutions"),
+        *("bad_degrees", "layers_equal_one_process", "losses", "mixture", "shared_heads", "convolutions"),
         "pipelines_of_configurations",
         *("configurations", "optimizer_of_low_precision", *OF_DEVICE),
     ),
