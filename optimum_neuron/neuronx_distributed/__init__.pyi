@@ -35,6 +35,7 @@ from . import (
     rotary as rotary,
     sharding as sharding,
     simulated as simulated,
+    tensor_capture as tensor_capture,
     traces as traces,
     zero as zero,
 )

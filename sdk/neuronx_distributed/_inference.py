@@ -32,6 +32,11 @@ _MIXTURE = {
     **_LOSS,
     **dict.fromkeys(("ExpertMLPsV2", "GroupLimitedRouter", "RouterSinkhorn", "SharedExperts"), _NO_MIXTURE),
 }
+_CAPTURE = of(
+    "tensor_capture",
+    *("disable_tensor_capture", "enable_tensor_capture", "get_available_modules", "get_captured_tensors_dict"),
+    "register_tensor",
+)
 _NO_SCALES = Missing("Use QuantizedColumnParallel and QuantizedRowParallel, with a scale for each tensor or channel.")
 
 TOP = {
@@ -115,4 +120,12 @@ NAMES: Names = {
     "neuronx_distributed.trace.nxd_model.nxd_model": _MODEL,
     "neuronx_distributed.trace.parallel_context": _STATE,
     "neuronx_distributed.trace.trace": _PARALLEL,
+    "neuronx_distributed.utils.tensor_capture": _CAPTURE,
+    "neuronx_distributed.utils.tensor_capture.api": _CAPTURE,
+    "neuronx_distributed.utils.tensor_capture.model_modification": {
+        **of("tensor_capture", find_available_modules="get_available_modules", restore_model="disable_tensor_capture"),
+        **of("tensor_capture", modify_model_for_tensor_capture="enable_tensor_capture"),
+        "modify_hf_eager_model_for_tensor_capture": Missing("Use enable_tensor_capture, and save the tensors."),
+    },
+    "neuronx_distributed.utils.tensor_capture.registry": of("tensor_capture", "CapturedModelInfo", "TensorRegistry"),
 }
