@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError, nearest
+from .layers import ColumnParallelLinear
 
 _MAX_TENSORS = 10
 _OF_EXPERTS = "moe_auto"
@@ -89,10 +90,9 @@ class TensorRegistry:
         info, value = self.model_info, tensor.detach().clone()
         owners = [one for one in info.modules_to_capture if isinstance(name, str)]
         if isinstance(name, str) and any(name == one or name.startswith(f"{one}.") for one in owners):
-            padding = getattr(module, "pad_size", 0) if not getattr(module, "keep_padded_output", True) else 0
-            size = getattr(module, "output_size", None)
-            if padding and value.shape[-1] == size:
-                value = value[..., : size - padding]
+            if isinstance(module, ColumnParallelLinear) and not module.keep_padded_output:
+                is_padded = module.pad_size > 0 and value.shape[-1] == module.output_size
+                value = value[..., : module.output_size - module.pad_size] if is_padded else value
             info.module_tensors[name] = value
             return
         if info.max_tensors is not None and len(info.manual_tensors) >= info.max_tensors:
