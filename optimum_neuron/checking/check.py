@@ -192,7 +192,7 @@ def _memory(
         auto_cast_type=config.auto_cast_type,
         num_stages=gathered.num_stages,
     )
-    need = memory_need(program, lnc=target.chip.default_lnc)
+    need = memory_need(program, target)
     num_cores = core_count(program, gathered.shards)
     try:
         require_fit(

@@ -22,6 +22,8 @@ from .serialize import base_of, shares_memory
 if TYPE_CHECKING:
     from torch import fx
 
+    from ..hardware import Target
+
 MICROCODE_BYTES = 96 * 1024**2
 """Reserved on each core (AWS Neuron documentation, Device Memory, "model code")."""
 
@@ -57,9 +59,9 @@ class MemoryNeed:
         return memory_table(dataclasses.asdict(self), available)
 
 
-def memory_need(program: Program, *, lnc: int = 1) -> MemoryNeed:
-    """Count what a program needs on a logical core that is made of `lnc` physical ones, of the fullest stage."""
-    return fullest_need(stage_needs(program, lnc=lnc))
+def memory_need(program: Program, target: Target | None = None) -> MemoryNeed:
+    """Count what a program needs on a logical core of the fullest stage."""
+    return fullest_need(stage_needs(program, target))
 
 
 def fullest_need(needs: Sequence[MemoryNeed], *, cores_of_memory: int = 1) -> MemoryNeed:
@@ -73,12 +75,12 @@ def _sum(needs: Sequence[MemoryNeed]) -> MemoryNeed:
     return MemoryNeed(**{name: sum(getattr(need, name) for need in needs) for name in names})
 
 
-def stage_needs(program: Program, *, lnc: int = 1) -> tuple[MemoryNeed, ...]:
-    """Count what a program needs on a logical core of each pipeline stage."""
-    return tuple(_need(part, lnc) for part in stage_programs(program))
+def stage_needs(program: Program, target: Target | None = None) -> tuple[MemoryNeed, ...]:
+    """Count what a program needs on a logical core of each pipeline stage; without a target, on one physical core."""
+    return tuple(_need(part, target) for part in stage_programs(program))
 
 
-def _need(program: Program, lnc: int) -> MemoryNeed:
+def _need(program: Program, target: Target | None) -> MemoryNeed:
     from .kernels import kernels_of
 
     held = [
@@ -87,12 +89,30 @@ def _need(program: Program, lnc: int) -> MemoryNeed:
     ]
     constants = sum(t.numel() * t.element_size() for t in held)
     peaks = {name: _peak_bytes(subprogram) for name, subprogram in program.subprograms.items()}
+    rounded = _rounded_weights(program) if target is not None and target.keeps_rounded_weights else set()
+    weights = sum(spec.size_bytes // (2 if name in rounded else 1) for name, spec in program.weights.items())
     return MemoryNeed(
-        weights=sum(spec.size_bytes for spec in program.weights.values()) + constants,
+        weights=weights + constants,
         kv_cache=sum(spec.size_bytes for spec in program.states.values()),
         scratch=max((_scratch_bytes(program, graph, peaks) for graph in program.graphs.values()), default=0),
-        code=MICROCODE_BYTES * lnc,
+        code=MICROCODE_BYTES * (1 if target is None else target.chip.default_lnc),
     )
+
+
+def _rounded_weights(program: Program) -> set[str]:
+    """Return the float32 weights that are rounded to 16 bits wherever they are read."""
+    read: dict[str, bool] = {}
+    for call in (call for graph in program.graphs.values() for call in graph.calls):
+        nodes = program.subprograms[call.subprogram].body.graph.find_nodes(op="placeholder")
+        for node, value in zip(nodes, call.inputs, strict=True):
+            kind, _, name = value.partition(":")
+            if kind == "weight":
+                read[name] = read.get(name, True) and all(map(_is_rounding, node.users))
+    return {name for name, rounded in read.items() if rounded and program.weights[name].dtype == "float32"}
+
+
+def _is_rounding(node: fx.Node) -> bool:
+    return _is_loaded_cast(node) and node.meta["val"].element_size() == 2
 
 
 def _scratch_bytes(program: Program, graph: Graph, peaks: dict[str, int]) -> int:

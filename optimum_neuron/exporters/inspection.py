@@ -60,7 +60,7 @@ def inspect_export(path: str | Path) -> dict[str, Any]:
     artifact = open_artifact(folder / NEFF_FILE)
     program, metadata = artifact.program, artifact.metadata
     target, instance = resolve_target(info.config.target).value, resolve_instance(info.config.instance_type).value
-    needs = stage_needs(program, lnc=target.chip.default_lnc)
+    needs = stage_needs(program, target)
     need = fullest_need(needs)
     weights = info.artifact.get("weights") or {"file": None, "size_bytes": 0, "sha256": None}
     return {

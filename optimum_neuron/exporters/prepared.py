@@ -95,7 +95,7 @@ class Prepared:
     @functools.cached_property
     def needs(self) -> tuple[MemoryNeed, ...]:
         """HBM that the program takes on each core of a pipeline stage, by stage."""
-        return stage_needs(self.program, lnc=self.target.value.chip.default_lnc)
+        return stage_needs(self.program, self.target.value)
 
     @property
     def need(self) -> MemoryNeed:

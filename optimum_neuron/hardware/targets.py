@@ -101,6 +101,12 @@ class Target:
         """Whether the cores of a chip share one memory, so that a core may use more than its part (Inf1)."""
         return self.chip.memory == "DRAM"
 
+    @property
+    def keeps_rounded_weights(self) -> bool:
+        """Whether weights lie in memory in the 16 bits that they are rounded to: neuron-cc writes them into the NEFF so
+        (Neuron docs, Mixed precision and performance-accuracy tuning (neuron-cc))."""
+        return self.core.generation == 1
+
     def hbm_bytes_of_one_core(self, lnc: int | None = None) -> int:
         """Device memory that one logical core may use while the others of its chip use none."""
         return self.chip.hbm_bytes if self.shares_memory else self.hbm_bytes_per_core(lnc)

@@ -190,6 +190,15 @@ def one_of(instance: InstanceSpec) -> InstanceSpec:
 def require_degrees(instance: InstanceSpec, *, tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1) -> None:
     """Check that an instance, or several, can place a model: each stage on one instance, as many stages on each."""
     num_instances, one = instance.num_instances, one_of(instance)
+    if tensor_parallel_size > 1 and instance.chip.core.generation == 1:
+        raise ConfigError(
+            f"tensor_parallel_size={tensor_parallel_size}: cores of {instance.name} cannot share a layer, because "
+            "neuron-cc has no operator that joins their parts.",
+            hint="Remove it, or pass instance_type=inf2.xlarge.",
+            option="tensor_parallel_size",
+            value=tensor_parallel_size,
+            instance=instance.name,
+        )
     if pipeline_parallel_size % num_instances:
         raise ConfigError(
             f"{instance.name} has {num_instances} instances, but pipeline_parallel_size={pipeline_parallel_size}: "

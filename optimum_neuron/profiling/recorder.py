@@ -233,7 +233,7 @@ def _cores(
         here = [track for track in tracks if track.instance.name == instance and core_id in track.core_ids]
         own = [call for (track, _), call in zip(executions, calls, strict=True) if track in here]
         lnc = machines[instance].rates.num_physical
-        needs = [memory_need(track.program, lnc=lnc) for track in here if track.program is not None]
+        needs = [memory_need(track.program, machines[instance].target) for track in here if track.program is not None]
         yield CoreProfile(
             instance=instance,
             core_id=core_id,

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, fullest_need, memory_need
+from ..compiler import MICROCODE_BYTES, MemoryNeed, Program, fullest_need, memory_need, stage_needs
 from ..compiler.passes import divide_into_stages, without_sends
 from ..errors import DeviceMemoryError, ModelError
 from ..hardware import (
@@ -58,7 +58,7 @@ def require_fit(
         f"{available / GIB:.2f} GiB.\n{need.table(available)}\n  (simulated)"
     )
     if traced or target.shares_memory:
-        hint = _changes_of_single_pass(need, target, instance, num_cores, traced=traced)
+        hint = _changes_of_single_pass(need, target, instance, num_cores, program, traced=traced)
     else:
         hint = _changes_that_fit(need, target, instance, num_cores, program)
     raise DeviceMemoryError(
@@ -67,11 +67,17 @@ def require_fit(
 
 
 def _changes_of_single_pass(
-    need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int, *, traced: bool
+    need: MemoryNeed,
+    target: Target,
+    instance: InstanceSpec,
+    num_cores: int,
+    program: Program | None,
+    *,
+    traced: bool,
 ) -> str:
     """Return each single change that makes a traced program, or one of Inf1, fit."""
     available, changes = target.hbm_bytes_of_one_core(), []
-    if need.total - need.weights / 2 <= available:
+    if available >= need.total - _saved_by_bfloat16(need, target, program) < need.total:
         how = "convert the model with model.bfloat16()" if traced else "pass torch_dtype=bfloat16"
         changes.append(f"{how} where it is float32: weights then take half")
     if traced and target.shares_memory and (change := _pipeline_that_fits(need, target, instance, num_cores)):
@@ -84,6 +90,15 @@ def _changes_of_single_pass(
     if not changes:
         changes.append(f"use a smaller model or smaller inputs: {(need.total - available) / GIB:.2f} GiB are missing")
     return _sentence(changes)
+
+
+def _saved_by_bfloat16(need: MemoryNeed, target: Target, program: Program | None) -> float:
+    """Return the bytes that weights in bfloat16 save: none where float32 weights lie in memory in 16 bits."""
+    if program is None:
+        return need.weights / 2
+    narrow = sum(spec.size_bytes // (2 if spec.dtype == "float32" else 1) for spec in program.weights.values())
+    counted = sum(one.weights for one in stage_needs(program, target))
+    return max(0.0, need.weights * (1 - narrow / max(counted, 1)))
 
 
 def _pipeline_that_fits(need: MemoryNeed, target: Target, instance: InstanceSpec, num_cores: int) -> str:
@@ -210,7 +225,7 @@ def _degree_of_stages(
         return None
     if divided.num_stages != num_stages:
         return None
-    need, available = memory_need(divided, lnc=target.chip.default_lnc), target.hbm_bytes_per_core()
+    need, available = memory_need(divided, target), target.hbm_bytes_per_core()
     if need.total <= available and group_size in _degrees(instance, num_stages):
         return group_size
     return _degree_that_fits(need, available, instance, group_size, num_stages)

@@ -211,7 +211,7 @@ def load_program(
         auto_cast: Rounded operations of its compile, for its simulated time.
         task: task of the model, for the interval of that time; None if unknown.
     """
-    stages, needs = stage_programs(program), stage_needs(program, lnc=target.chip.default_lnc)
+    stages, needs = stage_programs(program), stage_needs(program, target)
     require_fit(
         needs,
         instance=instance,

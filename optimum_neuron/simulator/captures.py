@@ -49,7 +49,7 @@ def capture_model(
 
     config, target = neuron_config(source, options, trust_remote_code=trust_remote_code)
     program = program_of(source, config, trust_remote_code=trust_remote_code, roles=roles)
-    need = memory_need(program, lnc=target.value.chip.default_lnc)
+    need = memory_need(program, target.value)
     return CapturedModel(program=program, config=config, need=need)
 
 

@@ -91,7 +91,7 @@ def memory_of_program(program: Program, machine: Machine, *, name: str) -> dict[
 
     degrees = (group_size_of(program), program.num_stages)
     require_degrees(machine.instance.value, **dict(zip(DEGREES, degrees, strict=True)))
-    needs = stage_needs(program, lnc=machine.rates.num_physical)
+    needs = stage_needs(program, machine.target)
     require_fit(
         needs,
         instance=machine.instance.value,
@@ -176,6 +176,8 @@ def count_module(
     float32 = all(p.dtype == torch.float32 for p in module.parameters())
     auto_cast = auto_cast_of(request, machine.target, float32=float32)
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
+    if machine.target.keeps_rounded_weights and auto_cast == "all" and float32:
+        weights //= 2
     counts = RunCounts(
         work=work_of_graph(exported.graph_module, name=name, roles=roles, auto_cast=auto_cast),
         rows=example_inputs[0].shape[0] if example_inputs[0].ndim else 1,

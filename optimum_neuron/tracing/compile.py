@@ -180,7 +180,7 @@ def _require_fit(program: Program, target: Target, model_name: str) -> None:
     """Check that a program fits the memory of the target, as the vendor's compiler does, before its NEFF is written."""
     simulated = resolve_instance().value
     require_fit(
-        stage_needs(program, lnc=target.chip.default_lnc),
+        stage_needs(program, target),
         instance=simulated if simulated.family == target.name else target.instances[0],
         target=target,
         model_name=model_name,

@@ -43,6 +43,21 @@ def test_weights_constants_and_states_are_summed():
     assert need.total == need.weights + need.kv_cache + need.scratch + need.code
 
 
+@pytest.mark.parametrize(
+    ("target", "auto_cast", "size"),
+    [
+        # Neuron docs, Mixed precision (neuron-cc): by default it casts "weights and operations to BF16".
+        ("inf1", "all", 2),
+        ("inf1", "none", 4),
+        ("inf2", "all", 4),
+    ],
+)
+def test_neuron_cc_writes_the_weights_that_it_rounds_in_16_bits(target, auto_cast, size):
+    program = compile_module(nn.Linear(8, 16), {"input": spec(2, 8)}, auto_cast=auto_cast).program
+    bias = 16 * 4  # is added to sums of float32
+    assert memory_need(program, TARGETS[target]).weights == 8 * 16 * size + bias
+
+
 def test_scratch_is_peak_and_not_sum():
     assert scratch(lambda x: x.exp(), KIB) == 1
     assert scratch(lambda x: x.exp().sin().cos().tanh(), KIB) == 2, "an input and an output of each operator"

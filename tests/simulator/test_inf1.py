@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, LlamaConfig, MarianConfig
 
-from optimum_neuron.errors import ConfigError
+from optimum_neuron import check_model, main_export
+from optimum_neuron.errors import ConfigError, DeviceMemoryError
 from optimum_neuron.hardware import pipeline_cores_of
 from optimum_neuron.simulator import capture_model, compare, estimate, estimate_program, estimate_training
 from optimum_neuron.simulator.entry import source_of
@@ -37,6 +38,40 @@ def test_a_core_alone_reads_at_a_higher_rate():
     )
     assert alone.latency_ms.value < all_four.latency_ms.value
     assert alone.latency_ms.limited_by == "dma"
+
+
+def test_cores_of_inf1_share_no_layer(tmp_path):
+    tiny = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        vocab_size=99,
+        architectures=["BertForSequenceClassification"],
+    )
+    tiny.save_pretrained(tmp_path)
+    options = {"sequence_length": 16, "tensor_parallel_size": 2}
+    for refused in (
+        lambda: estimate(tiny, instance="inf1.xlarge", **options),
+        lambda: check_model(tmp_path, instance_type="inf1", **options),
+        lambda: main_export(tmp_path, tmp_path / "out", instance_type="inf1", **options),
+    ):
+        with raises(ConfigError, option="tensor_parallel_size", instance="inf1.xlarge"):
+            refused()
+
+
+def test_a_model_over_the_memory_of_a_chip_has_no_estimate():
+    large = BertConfig(
+        hidden_size=4096,
+        num_hidden_layers=24,  # 5e9 weights: 10 GiB where neuron-cc rounds them
+        num_attention_heads=32,
+        intermediate_size=16384,
+        architectures=["BertForSequenceClassification"],
+    )
+    with pytest.raises(DeviceMemoryError) as error:
+        estimate(large, instance="inf1.xlarge", sequence_length=16)
+    assert error.value.details["available"] == 8 * 2**30
+    assert 9 * 2**30 < error.value.details["hbm_bytes"]["weights"] < 10 * 2**30
 
 
 @pytest.mark.parametrize(("instance", "default"), [("inf1.xlarge", "all"), ("inf2.xlarge", "matmul")])
@@ -91,7 +126,7 @@ def test_replicas_share_the_memory_of_their_chip():
     class Wide(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.table = nn.Parameter(torch.empty(800_000_000, device="meta"))
+            self.table = nn.Parameter(torch.empty(1_600_000_000, device="meta"))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.table * x

@@ -334,13 +334,13 @@ def test_arguments_without_an_effect_are_logged(caplog):
 
 @pytest.mark.parametrize("cores", [1, 4])
 def test_a_model_over_the_memory_of_a_chip_is_refused_before_its_neff_is_written(monkeypatch, tmp_path, cores):
-    small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**29))
+    small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**28))
     monkeypatch.setattr("optimum_neuron.tracing.inf1.tracer.TARGETS", {"inf1": small})
-    model = nn.Sequential(*(nn.Linear(6000, 6000) for _ in range(4)))  # 137 MiB each
+    model = nn.Sequential(*(nn.Linear(6000, 6000) for _ in range(4)))  # 69 MiB each in 16 bits
     with pytest.raises(DeviceMemoryError) as error:
         flags = f"--neuroncore-pipeline-cores {cores}"
         inf1.trace(model, torch.rand(1, 6000), compiler_args=flags, compiler_workdir=tmp_path)
-    assert error.value.details["available"] == 2**29 < error.value.details["total"]
+    assert error.value.details["available"] == 2**28 < error.value.details["total"]
     assert list(tmp_path.rglob("*.neff")) == []
     assert "torch_neuronx" in error.value.hint
 

@@ -64,8 +64,22 @@ def generate(body: dict[str, Any], level: HostLevel, preparations: Sequence[Prep
     with _quiet(), torch.no_grad(), inductor_config.patch(inductor_options(level)):
         module = body_from_dict(body)
         readers.take_panels(module, [one.targets[0] for one in preparations if one.kind in readers.KERNELS])
-        traced = trace(module, probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
-        return _write(traced)
+        # Where float32 is rounded and cast back (auto_cast), Inductor would go on with the value before.
+        with inductor_config.patch(emulate_precision_casts=rounds_float32(module)):
+            traced = trace(module, probe_cpu(), convolutions, *orders)  # type: ignore[arg-type]
+            return _write(traced)
+
+
+def rounds_float32(body: torch.fx.GraphModule) -> bool:
+    """Return whether a body casts float32 to a narrower type and back."""
+    casts = body.graph.find_nodes(op="call_function", target=torch.ops.aten.to.dtype)
+    return any(
+        node.meta["val"].dtype == torch.float32
+        and node.args[0] in casts
+        and node.args[0].meta["val"].element_size() < 4
+        and node.args[0].args[0].meta["val"].dtype == torch.float32
+        for node in casts
+    )
 
 
 def _write(traced: Traced) -> str:

@@ -48,7 +48,7 @@ class Replicas:
 
         reads = self._capture(machine, "prefill", num_cores, chunk_size)
         steps = self._capture(machine, "decode", num_cores, batch_size)
-        needs = [memory_need(one.program, lnc=machine.rates.num_physical) for one in (reads, steps)]
+        needs = [memory_need(one.program, machine.target) for one in (reads, steps)]
         memory = _joined(*needs)
         pool = served_pool(
             steps.program,

@@ -58,6 +58,15 @@ def operators_body():
     )
 
 
+def rounded_body():
+    """Activations and products that are rounded one after the other, inside one loop of host code."""
+
+    def layers(x, weight):
+        return F.gelu(F.linear(F.silu(x * 1.7), weight)) * 3 + x
+
+    return auto_cast(body_of(layers, spec(64, 64), spec(64, 64)), kind="all", dtype="bf16")
+
+
 def chain_body():
     """Thirty products of matrices, so that a call takes a while."""
 
@@ -77,4 +86,5 @@ def functions(tmp_path_factory):
     bodies["product"] = body_of(F.linear, spec(40, 64), spec(16, 64))
     bodies["few rows"] = body_of(F.linear, spec(8, 64), spec(16, 64))
     bodies["experts"] = experts_body("float32", has_bias=True, is_transposed=True)
+    bodies["rounded"] = rounded_body()
     return dict(zip(bodies, compiled(bodies.values(), root), strict=True)) | {"root": root}

@@ -10,7 +10,7 @@ from optimum_neuron.compiler.lower.lower import locate, record_path
 from optimum_neuron.compiler.lower.unit import compile_jobs, compiler_command
 from optimum_neuron.errors import LoweringError
 from optimum_neuron.files.shared_objects import find
-from tests.compiler.lower.conftest import job_of, operators_body, step_body, views_body
+from tests.compiler.lower.conftest import job_of, operators_body, rounded_body, step_body, views_body
 from tests.programs import body_of, spec
 from tests.raising import raises
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compile
 def test_functions_share_one_library_and_no_leftovers(functions):
     assert functions["step"].library is functions["views"].library
     (folder,) = functions["root"].iterdir()
-    assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 7 + [".so"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json"] * 8 + [".so"]
 
 
 def test_aliased_results_are_separate_tensors(functions):
@@ -44,6 +44,15 @@ def test_compiled_function_matches_aten_and_writes_in_place(functions):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(actual, expected_output, rtol=1e-5, atol=1e-5)
     assert actual[0, 0].any(-1).tolist() == [True, False, False, True] + [False] * 4
+
+
+def test_compiled_function_rounds_where_the_program_does(functions):
+    x, weight = torch.rand(64, 64), torch.rand(64, 64) / 64
+    (expected,), (result,) = aten_function(rounded_body())([x, weight]), functions["rounded"]([x, weight])
+    exact = F.gelu(F.linear(F.silu(x * 1.7), weight)) * 3 + x
+    assert torch.equal(result, result.bfloat16().float())
+    error, rounding = (result - expected).abs(), (expected - exact).abs()
+    assert error.mean() < rounding.mean() / 20  # one digit, where sums of products differ in order
 
 
 def test_operators_of_torch_are_called(functions):
