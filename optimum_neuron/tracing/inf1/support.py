@@ -14,6 +14,10 @@ from .graph import CALL, Operation, Value
 from .packed import packed_problem
 
 
+ALL_COMPILABLE = frozenset((*neuroncore_v1.SUPPORTED, *neuroncore_v1.COMPILABLE))
+"""What the compiler takes, also where the CPU is faster: a trace without fallback leaves nothing to the CPU."""
+
+
 def get_supported_operations() -> list[str]:
     """Return the operators that NeuronCore-v1 runs without a condition, by their names in TorchScript.
 

@@ -41,7 +41,7 @@ from .parts import Part, parts_of
 from .run import Environment, run_example
 from .segment import STAGE, Segment, half_of
 from .segments import Limits, Plan
-from .support import unsupported_because
+from .support import ALL_COMPILABLE, unsupported_because
 
 TARGET = "inf1"
 _DEPRECATED = r".torch\.jit\.\w+. is deprecated"
@@ -77,7 +77,7 @@ def trace(
     Args:
         model: module, method, or function, as for `torch.jit.trace`.
         example_inputs: a tensor, or a tuple or list of inputs; they decide the shapes of segments.
-        fallback: let operators that the core lacks run on the CPU; False refuses them.
+        fallback: let operators that the core lacks run on the CPU; False refuses them, and compiles lookups too.
         op_whitelist: operators that may run on the core; None takes those of `get_supported_operations` and those with
             a condition.
         minimum_segment_size: smallest number of graph nodes of a segment; smaller ones run on the CPU.
@@ -118,7 +118,7 @@ def trace(
         ```
     """
     options = checked_options(
-        op_whitelist=op_whitelist,
+        op_whitelist=ALL_COMPILABLE if op_whitelist is None and not fallback else op_whitelist,
         minimum_segment_size=minimum_segment_size,
         subgraph_builder_function=subgraph_builder_function,
         subgraph_inputs_pruning=subgraph_inputs_pruning,
