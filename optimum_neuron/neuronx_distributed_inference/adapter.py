@@ -15,7 +15,7 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, Pre
 from ..errors import ConfigError
 from .application import NeuronBaseForCausalLM, check_params
 from .config import NeuronConfig
-from .inputs import fitting
+from .inputs import checked_prompts, fitting
 from .parts import OnDeviceSamplingConfig
 from .sampling import Sampler, prepare_sampling_params
 
@@ -91,13 +91,14 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         Raises:
             ShapeError: a prompt is longer than `max_context_length`, or there are parameters for other rows.
         """
-        ids = options.pop("inputs", None) if input_ids is None else input_ids
-        mask = options.pop("attention_mask", None)
+        ids, mask = checked_prompts(
+            options.pop("inputs", None) if input_ids is None else input_ids, options.pop("attention_mask", None)
+        )
         ids = fitting(self.neuron_config, ids)
-        mask = torch.ones_like(ids) if mask is None else mask[:, : ids.shape[1]]
+        mask = mask[:, : ids.shape[1]]
         settings = copy.deepcopy(self.generation_config if generation_config is None else generation_config)
         options = settings.update(**options)
-        if (sampler := self._sampler(settings, sampling_params)) is not None:
+        if (sampler := self._sampler(settings, sampling_params, len(ids))) is not None:
             options["logits_processor"] = [*(options.get("logits_processor") or []), *sampler]
             settings.update(do_sample=bool(sampler), **SETTINGS)
         if (draft := self._draft(assistant_model)) is not None:
@@ -107,7 +108,9 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         self.neuron_model.reset()
         return self.neuron_model.compiled.generate(ids, attention_mask=mask, generation_config=settings, **options)
 
-    def _sampler(self, settings: GenerationConfig, given: torch.Tensor | None) -> list[LogitsProcessor] | None:
+    def _sampler(
+        self, settings: GenerationConfig, given: torch.Tensor | None, num_rows: int
+    ) -> list[LogitsProcessor] | None:
         """Return what picks tokens in place of the settings; None if they do."""
         config = self.neuron_config.on_device_sampling_config
         if given is None and config is None:
@@ -116,7 +119,8 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
             config = OnDeviceSamplingConfig(do_sample=bool(settings.do_sample))
         sampler = Sampler(NeuronConfig(on_device_sampling_config=config))
         if given is not None:
-            check_params(given, config, len(given))
+            given = torch.as_tensor(given, dtype=torch.float32)
+            check_params(given, config, num_rows)
         if sampler.is_greedy or (given is None and not settings.do_sample):
             return []
         if given is None:

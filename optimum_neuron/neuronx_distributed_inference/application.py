@@ -33,7 +33,7 @@ from ..sources import find_folder, load_source
 from .config import NeuronConfig
 from .inference_config import CONFIG_FILE, InferenceConfig, load_pretrained_config
 from .inputs import fitting, positions_of
-from .merging import merged
+from .merging import differences, merged
 from .options import export_options, num_rows
 from .sampling import Sampler, prepare_sampling_params, validate_sampling_params
 
@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 COMPILED, DRAFT = "compiled", "draft"
 """Folders in a compiled model's."""
-_SAME = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-"""Fields in which a checkpoint and its artifacts must agree."""
 
 
 class NeuronBaseForCausalLM:
@@ -224,18 +222,12 @@ class NeuronBaseForCausalLM:
         return merged(config, self.config)
 
     def _check_same_model(self, saved: PretrainedConfig, folder: Path) -> None:
-        own = self.config
-        differences = [
-            f"{name} {getattr(saved, name)!r}, not {getattr(own, name)!r}"
-            for name in _SAME
-            if hasattr(saved, name) and getattr(own, name, None) not in (None, getattr(saved, name))
-        ]
-        if differences:
+        if found := differences(saved, self.config):
             raise ArtifactError(
-                f"{folder} was compiled from another model: {'; '.join(differences)}.",
+                f"{folder} was compiled from another model: {'; '.join(found)}.",
                 hint="Load the folder of this checkpoint, or compile again.",
                 folder=str(folder),
-                differences=differences,
+                differences=found,
             )
 
     def _new_draft(self) -> NeuronBaseForCausalLM | None:

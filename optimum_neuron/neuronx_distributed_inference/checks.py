@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import AssertedConfigError, ConfigError
+from ..errors import AssertedConfigError, ConfigError, invalid_choice
+
+_AT_LEAST_1 = (
+    *("batch_size", "ctx_batch_size", "tkg_batch_size", "max_batch_size", "kv_cache_batch_size", "spec_batch_size"),
+    *("seq_len", "n_active_tokens", "n_positions", "max_context_length", "max_length", "pa_num_blocks"),
+    *("pa_block_size", "tp_degree", "cp_degree", "mlp_cp_degree", "attention_dp_degree", "pp_degree", "ep_degree"),
+    *("moe_tp_degree", "moe_ep_degree", "world_size", "local_ranks_size", "windowed_context_encoding_size"),
+)
+_AT_LEAST_0 = (
+    *("kv_cache_padding_size", "speculation_length", "medusa_speculation_length", "num_medusa_heads"),
+    *("start_rank_id", "max_new_tokens"),
+)
+_SMALLEST = dict.fromkeys(_AT_LEAST_1, 1) | dict.fromkeys(_AT_LEAST_0, 0)
+"""Smallest value of the keywords that are numbers."""
+_BUCKETS = ("buckets", "context_encoding_buckets", "prefix_buckets", "token_generation_buckets")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "padding_side": ("right", "left"),
+    "cast_type": ("config", "as-declared"),
+    "logical_nc_config": ("1", "2"),
+    "quantization_type": (
+        *("per_tensor_symmetric", "per_channel_symmetric", "blockwise_symmetric"),
+        "expert_wise_per_channel_symmetric",
+    ),
+}
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """Check each keyword that was passed, before others are computed from them; None is as if it was not."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in _SMALLEST and not _is_number(value, _SMALLEST[name]):
+            message = f"{name}={value!r} is not a number of at least {_SMALLEST[name]}."
+            raise ConfigError(message, hint="Pass one.", option=name, value=value)
+        if name in _BUCKETS and not _are_buckets(value):
+            message = f"{name}={value!r} is not a list of numbers of tokens."
+            raise ConfigError(message, hint="Pass for example [128, 512].", option=name, value=value)
+        if name in _CHOICES and str(plain := getattr(value, "value", value)) not in _CHOICES[name]:
+            raise invalid_choice(name, plain, _CHOICES[name])
+
+
+def _is_number(value: object, smallest: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= smallest
+
+
+def _are_buckets(value: object) -> bool:
+    """Whether a value is a list of numbers, or of pairs of rows or new tokens and columns."""
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    pairs = [one if isinstance(one, (list, tuple)) else (1, one) for one in value]
+    return all(len(pair) == 2 and _is_number(pair[0], 1) and _is_number(pair[1], 0) for pair in pairs)  # noqa: PLR2004
 
 
 def check(config: object) -> None:
@@ -15,9 +65,6 @@ def check(config: object) -> None:
 
 
 def _sizes(config: Any) -> Iterator[ConfigError]:
-    if config.cast_type not in ("config", "as-declared"):
-        hint = 'Pass "config" or "as-declared".'
-        yield ConfigError(f"cast_type={config.cast_type!r} is unknown.", hint=hint, option="cast_type")
     if config.attention_dtype not in (None, config.torch_dtype) and config.cast_type != "as-declared":
         yield AssertedConfigError(
             f"attention_dtype={config.attention_dtype} differs from torch_dtype={config.torch_dtype}.",
@@ -38,6 +85,13 @@ def _sizes(config: Any) -> Iterator[ConfigError]:
                 value=value,
                 limit=limits[name],
             )
+    if config.speculation_length >= config.max_length:
+        yield ConfigError(
+            f"speculation_length={config.speculation_length} leaves no room in the {config.max_length} tokens.",
+            hint="Pass a smaller number, or a larger seq_len.",
+            option="speculation_length",
+            value=config.speculation_length,
+        )
     batches = config.token_generation_batches
     if batches and max(batches) > config.tkg_batch_size:
         message = f"token_generation_batches={batches} is more than tkg_batch_size={config.tkg_batch_size}."
@@ -53,13 +107,9 @@ def _degrees(config: Any) -> Iterator[ConfigError]:
         return ConfigError(message, hint="Change one of them.", option=option, value=getattr(config, option))
 
     tp, cp, dp = config.tp_degree, config.cp_degree, config.attention_dp_degree
-    for name in ("tp_degree", "cp_degree", "attention_dp_degree", "pp_degree", "ep_degree", "batch_size"):
-        value = getattr(config, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            yield ConfigError(
-                f"{name}={value!r} is not a number of at least 1.", hint="Pass one.", option=name, value=value
-            )
-            return
+    ranks = tp * config.pp_degree * config.ep_degree
+    if config.world_size % ranks:
+        yield wrong(f"world_size={config.world_size} is no multiple of the {ranks} ranks of the degrees.", "world_size")
     if tp % cp:
         yield wrong(f"tp_degree={tp} is no multiple of cp_degree={cp}.", "cp_degree")
     if tp % dp:

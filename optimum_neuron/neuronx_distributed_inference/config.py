@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from ..base import env
+from ..errors import ConfigError
 from ..hardware import resolve_target
-from .checks import check
+from .checks import check, check_values
 from .keywords import DEFAULTS, DERIVED, LISTS, OF_EXPERTS
 from .parts import (
     ChunkedPrefillConfig,
@@ -64,6 +65,7 @@ class NeuronConfig:
     def __init__(self, **options: object) -> None:
         self.is_prefill_stage: bool | None = None
         given = {name: options.pop(name) for name in list(options) if name not in _OF_SAVED}
+        check_values(given)
         for name, value in {**DEFAULTS, **{name: [] for name in LISTS}}.items():
             setattr(self, name, given.pop(name, copy.copy(value)))
         self._set_dtypes(given)
@@ -76,8 +78,12 @@ class NeuronConfig:
             if name != "world_size":
                 setattr(self, name, given.pop(name, value))
         for name, kind in _PARTS.items():
-            if isinstance(value := getattr(self, name), dict):
+            value = getattr(self, name)
+            if isinstance(value, dict):
                 setattr(self, name, kind(**value))
+            elif value is not None and not isinstance(value, kind):
+                message = f"{name}={value!r} is no {kind.__name__}."
+                raise ConfigError(message, hint=f"Pass {kind.__name__}(...).", option=name, value=str(value))
         self._derive()
         if given:
             logger.warning("NeuronConfig init: Unexpected keyword arguments: %s", given)
@@ -143,6 +149,7 @@ class MoENeuronConfig(NeuronConfig):
     hybrid_sharding_config: Any
 
     def __init__(self, **options: object) -> None:
+        check_values(options)
         for name, value in OF_EXPERTS.items():
             setattr(self, name, options.pop(name, value))
         if self.capacity_factor is not None:

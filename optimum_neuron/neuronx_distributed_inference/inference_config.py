@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from transformers import AutoConfig, PretrainedConfig
 
 from ..errors import ArtifactError, AssertedConfigError, ConfigError, NotExportedError
+from ..sources import find_folder
 from .config import MoENeuronConfig, MultimodalVisionNeuronConfig, NeuronConfig, to_dict
 from .parts import FusedSpecNeuronConfig, to_torch_dtype
 
@@ -55,6 +56,8 @@ class InferenceConfig:
         metadata: dict[str, Any] | None = None,
         **attributes: object,
     ) -> None:
+        if neuron_config is None:
+            raise ConfigError("neuron_config is None.", hint="Pass NeuronConfig(...).", option="neuron_config")
         self.neuron_config, self.fused_spec_config = neuron_config, fused_spec_config
         if load_config is not None:
             load_config(self)
@@ -173,7 +176,11 @@ class InferenceConfig:
     @classmethod
     def from_json_string(cls, json_string: str, **attributes: object) -> Self:
         """Read a configuration from JSON text."""
-        data = {**json.loads(json_string), **attributes}
+        content = json.loads(json_string)
+        if not isinstance(content, dict):
+            message = f"The configuration is a {type(content).__name__}, and no JSON object."
+            raise ArtifactError(message, hint="Compile again.", type=type(content).__name__)
+        data = {**content, **attributes}
         if isinstance(data.get("neuron_config"), dict):
             data["neuron_config"] = cls.get_neuron_config_cls()(**data["neuron_config"])
         if isinstance(data.get("fused_spec_config"), dict):
@@ -261,7 +268,9 @@ def load_pretrained_config(
         if (model_path_or_name is None) == (hf_config is None):
             message = 'Please provide only one of "model_path_or_name" or "hf_config".'
             raise ConfigError(message, options=["model_path_or_name", "hf_config"])
-        source = AutoConfig.from_pretrained(model_path_or_name) if hf_config is None else hf_config
+        source = hf_config
+        if source is None:
+            source = AutoConfig.from_pretrained(find_folder(str(model_path_or_name), with_weights=False))
         fields = _fields(source)
         dtype = next((fields[name] for name in _DTYPES if fields.get(name) is not None), None)
         if dtype is not None and not config.neuron_config.overrides_torch_dtype:

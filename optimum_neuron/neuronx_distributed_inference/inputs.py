@@ -15,6 +15,23 @@ from ..errors import ShapeError
 logger = logging.getLogger(__name__)
 
 
+def checked_prompts(ids: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return prompts and their mask as tensors of one shape; without a mask, all tokens are real."""
+    if not isinstance(ids, torch.Tensor) or ids.ndim != 2:  # noqa: PLR2004
+        shape = list(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
+        hint = "Pass the input_ids of a tokenizer with return_tensors='pt'."
+        raise ShapeError(f"input_ids is no tensor [batch, columns]: {shape}.", hint=hint, shape=shape)
+    mask_RC = torch.ones_like(ids) if mask is None else torch.as_tensor(mask)
+    if mask_RC.shape != ids.shape:
+        shapes = {"input_ids": list(ids.shape), "attention_mask": list(mask_RC.shape)}
+        message = f"attention_mask has shape {shapes['attention_mask']}, and input_ids {shapes['input_ids']}."
+        raise ShapeError(message, hint="Pass 1 or 0 for each token.", **shapes)
+    if empty := (mask_RC == 0).all(1).nonzero().flatten().tolist():
+        message = f"attention_mask has no token in row {empty[0]}."
+        raise ShapeError(message, hint="Remove the row, or begin it with a token.", rows=empty)
+    return ids, mask_RC
+
+
 def positions_of(ids_RC: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return the positions of tokens that nobody passed: those that a mask counts, and 1 for padding."""
     num_rows, num_columns = ids_RC.shape

@@ -13,6 +13,7 @@ import torch
 
 from ..errors import ConfigError
 from ..options.option import check_known
+from .sampling import prepare_sampling_params, validate_sampling_params
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,9 @@ class OnDeviceSamplingConfig(_Checked):
     """Which program finds the likeliest tokens; it has no effect here."""
     sampling_dp_degree: int = 1
     """Cores that share the rows; it has no effect here."""
+
+    def __post_init__(self) -> None:
+        validate_sampling_params(prepare_sampling_params(1, self.top_k, self.top_p, self.temperature), self)
 
 
 @dataclasses.dataclass(eq=False)

@@ -9,6 +9,7 @@ Shape legend: R rows, K likeliest tokens, V vocabulary.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -38,8 +39,11 @@ def prepare_sampling_params(
     Raises:
         ShapeError: there are values for another number of rows.
     """
+    if batch_size < 1:
+        message = f"batch_size={batch_size} is not a number of at least 1."
+        raise ConfigError(message, hint="Pass the number of prompts.", option="batch_size", value=batch_size)
     given = {"top_k": top_k, "top_p": top_p, "temperature": temperature}
-    columns = {name: torch.as_tensor(value, dtype=torch.float32).reshape(-1) for name, value in given.items()}
+    columns = {name: _column(name, value) for name, value in given.items()}
     for name, column in columns.items():
         if len(column) not in (1, batch_size):
             raise ShapeError(
@@ -50,6 +54,15 @@ def prepare_sampling_params(
                 num_rows=batch_size,
             )
     return torch.stack([column.expand(batch_size) for column in columns.values()], dim=1)
+
+
+def _column(name: str, value: Numbers) -> torch.Tensor:
+    """The numbers of an argument."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float32).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        message = f"{name}={value!r} is no number and no list of numbers."
+        raise ConfigError(message, hint="Pass one number for all rows, or one for each.", option=name) from error
 
 
 def validate_sampling_params(params: torch.Tensor, on_device_sampling_config: Any) -> None:
@@ -63,6 +76,7 @@ def validate_sampling_params(params: torch.Tensor, on_device_sampling_config: An
         ShapeError: the tensor has another shape.
         ConfigError: a value is out of range.
     """
+    params = torch.as_tensor(params)
     if params.ndim != 2 or params.shape[1] != _COLUMNS:
         raise ShapeError(
             f"Expected tensor of shape (batch_size, 3), not {tuple(params.shape)}.",
@@ -71,6 +85,7 @@ def validate_sampling_params(params: torch.Tensor, on_device_sampling_config: An
         )
     given = on_device_sampling_config
     limit = given["global_topk"] if isinstance(given, Mapping) else given.global_topk
+    limit = limit if limit > 0 else math.inf  # 0: all tokens
     top_k, top_p, temperature = params.float().unbind(1)
     _require("top-k", top_k, (top_k == -1) | ((top_k >= 0) & (top_k <= limit)), f"-1, or from 0 to global_topk={limit}")
     is_whole = top_k == top_k.floor()

@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, TemperatureLogitsWarper, TopKLogitsWarper
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from optimum_neuron.errors import ConfigError, ShapeError
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError
 from optimum_neuron.models import families
 from optimum_neuron.neuronx_distributed_inference import (
     InferenceConfig,
@@ -54,6 +54,17 @@ def test_unknown_keywords_are_warnings(caplog):
     assert "Unexpected keyword arguments: {'batchsize': 2}" in caplog.text
 
 
+def test_configurations_that_cannot_be_read_are_refused(tmp_path):
+    with raises(ModelError):
+        InferenceConfig(NeuronConfig(), load_config=load_pretrained_config(tmp_path / "none"))
+    with raises(ConfigError, option="neuron_config"):
+        InferenceConfig(None, load_config=load_pretrained_config(hf_config=LLAMA))
+    for text in ("[1]", "{"):
+        (tmp_path / "neuron_config.json").write_text(text)
+        with raises(ArtifactError):
+            InferenceConfig.load(tmp_path)
+
+
 def test_every_keyword_has_an_effect_or_is_listed(caplog):
     names = {*NAMES, *OF_EXPERTS}
     assert names >= EFFECTIVE | set(REFUSED) and EFFECTIVE.isdisjoint(REFUSED)
@@ -83,8 +94,28 @@ def test_every_keyword_has_an_effect_or_is_listed(caplog):
         ({"quantized": True}, "quantized_checkpoints_path"),
         ({"torch_dtype": "float64"}, "torch_dtype"),
         ({"chunked_prefill_config": {"max_num_seqs": 2}}, "is_block_kv_layout"),
+        ({"tp_degree": "2"}, "tp_degree"),
+        ({"batch_size": True}, "batch_size"),
+        ({"seq_len": "48"}, "seq_len"),
+        ({"max_context_length": 0}, "max_context_length"),
+        ({"tkg_batch_size": "x"}, "tkg_batch_size"),
+        ({"ctx_batch_size": -1}, "ctx_batch_size"),
+        ({"speculation_length": -1}, "speculation_length"),
+        ({"speculation_length": 128}, "speculation_length"),
+        ({"windowed_context_encoding_size": 0}, "windowed_context_encoding_size"),
+        ({"context_encoding_buckets": []}, "context_encoding_buckets"),
+        ({"context_encoding_buckets": ["8"]}, "context_encoding_buckets"),
+        ({"token_generation_buckets": [[2, 64, 3]]}, "token_generation_buckets"),
+        ({"token_generation_buckets": 64}, "token_generation_buckets"),
+        ({"padding_side": "up"}, "padding_side"),
+        ({"logical_nc_config": 3}, "logical_nc_config"),
+        ({"quantization_type": "per_token"}, "quantization_type"),
+        ({"tp_degree": 2, "world_size": 3}, "world_size"),
+        ({"on_device_sampling_config": 3}, "on_device_sampling_config"),
+        ({"on_device_sampling_config": {"top_k": 300}}, "top-k"),
+        ({"on_device_sampling_config": {"top_p": 1.5}}, "top-p"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=str,
 )
 def test_contradictions_are_refused(wrong, option):
     with raises(ConfigError, option=option):
@@ -137,6 +168,10 @@ def test_wrong_sampling_parameters_are_refused():
     config = OnDeviceSamplingConfig(global_topk=10)
     with raises(ShapeError, num_rows=2):
         prepare_sampling_params(2, top_k=[1, 2, 3])
+    with raises(ConfigError, option="batch_size"):
+        prepare_sampling_params(0)
+    with raises(ConfigError, option="top_k"):
+        prepare_sampling_params(2, top_k="many")
     for row, option in (
         ([11, 1, 1], "top-k"),
         ([1.5, 1, 1], "top-k"),

@@ -329,8 +329,11 @@ def test_wrong_uses_are_refused(checkpoint, compiled, model, tmp_path):
         NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, batch_size=3)).load(compiled)
     other = config_of(checkpoint, on_device_sampling_config=SAMPLING, output_logits=True)
     other.num_hidden_layers = 3
-    with raises(ArtifactError, folder=str(compiled)):
-        NeuronLlamaForCausalLM(checkpoint, other).load(compiled)
+    changed = config_of(checkpoint, on_device_sampling_config=SAMPLING, output_logits=True)
+    changed.rms_norm_eps = 0.5
+    for wrong in (other, changed):
+        with raises(ArtifactError, folder=str(compiled)):
+            NeuronLlamaForCausalLM(checkpoint, wrong).load(compiled)
     with raises(ConfigError, model="NeuronLlamaForCausalLM"):
         HuggingFaceGenerationAdapter(NeuronLlamaForCausalLM(compiled))
     model.reset()
@@ -342,6 +345,16 @@ def test_wrong_uses_are_refused(checkpoint, compiled, model, tmp_path):
         model(prompts(2, 5), sampling_params=prepare_sampling_params(1))
     with raises(ShapeError, shape=[2, 2]):
         HuggingFaceGenerationAdapter(model).generate(prompts(2, 5), sampling_params=torch.ones(2, 2))
+    adapter = HuggingFaceGenerationAdapter(model)
+    for wrong in (prepare_sampling_params(1), prepare_sampling_params(3)):
+        with raises(ShapeError, num_rows=2, num_params=len(wrong)):
+            adapter.generate(prompts(2, 5), sampling_params=wrong)
+    with raises(ShapeError, attention_mask=[2, 3]):
+        adapter.generate(prompts(2, 5), attention_mask=torch.ones(2, 3))
+    with raises(ShapeError, rows=[1]):
+        adapter.generate(prompts(2, 5), attention_mask=torch.tensor([[1] * 5, [0] * 5]))
+    with raises(ShapeError, shape=[5]):
+        adapter.generate(prompts(2, 5)[0])
     with raises(ConfigError, option="temperature"):
         model(prompts(2, 5), sampling_params=prepare_sampling_params(2, temperature=-1.0))
     with raises(ShapeError, slots=[0, 2]):
