@@ -16,6 +16,8 @@ from . import (
     grads as grads,
     launching as launching,
     layers as layers,
+    lora as lora,
+    lora_layers as lora_layers,
     loss_functions as loss_functions,
     mappings as mappings,
     model as model,

@@ -23,6 +23,7 @@ from ..errors import ConfigError, ModelError, invalid_choice
 from . import parallel_state
 from .activation_checkpoint import apply_activation_checkpointing
 from .agreement import require_agreement
+from .lora import LoraConfig, get_lora_model
 from .model import NxDModel
 from .moving import get_device, move_model_to_device
 from .optimizer import NxDOptimizer
@@ -46,7 +47,7 @@ def neuronx_distributed_config(
     pad_model: bool = False,
     sequence_parallel: bool = False,
     model_init_config: Config | None = None,
-    lora_config: object = None,
+    lora_config: LoraConfig | None = None,
     mixed_precision_config: Config | None = None,
     sequential_move_factor: int = 11,
     lnc_size: int = 1,
@@ -64,7 +65,7 @@ def neuronx_distributed_config(
         pad_model: add heads until ranks can divide them.
         sequence_parallel: sum gradients of parameters that are used on parts of a sequence.
         model_init_config: `meta_device_init`, `param_init_fn`, `sequential_move_factor`.
-        lora_config: not supported yet.
+        lora_config: options of LoRA.
         mixed_precision_config: `use_master_weights`, `use_fp32_grad_acc`, `use_master_weights_in_ckpt`.
         sequential_move_factor: how many ranks move a model at once, on hardware.
         lnc_size: physical cores of a core.
@@ -72,7 +73,9 @@ def neuronx_distributed_config(
     Raises:
         ConfigError: an option is unknown, options contradict each other, or ranks have other options.
     """
-    _require_no_lora(lora_config)
+    if lora_config is not None and pipeline_parallel_size > 1:
+        message = "Stages of a pipeline are cut from a model without LoRA."
+        raise ConfigError(message, hint="Pass pipeline_parallel_size=1.", option="lora_config")
     optimizer_config = _filled("optimizer_config", optimizer_config, **_OPTIMIZER)
     init = _of_initialization(model_init_config, sequential_move_factor)
     precision = _of_precision(mixed_precision_config, bool(optimizer_config["zero_one_enabled"]))
@@ -103,12 +106,6 @@ def _begin(config: Config) -> None:
     require_agreement("options", {**switches, "sequence_parallel": config["sequence_parallel"]})
     if parallel_state.is_global_rank_zero():
         _logger.info("NxD config: \n%s", pformat(config))
-
-
-def _require_no_lora(lora_config: object) -> None:
-    if lora_config is not None:
-        message = "LoRA is not available under the names of neuronx_distributed."
-        raise ConfigError(message, hint="Pass a peft model to NeuronTrainer.", option="lora_config")
 
 
 def _of_precision(given: Config | None, zero: bool) -> Config:
@@ -195,6 +192,7 @@ def initialize_parallel_model(
             message = f"{type(model).__name__} has no config.num_attention_heads to pad."
             raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)
         pad(model, parallel_state.TENSOR.size(), heads)
+    model = get_lora_model(model, nxd_config["lora_config"])
     if has_stages:
         model = NxDPPModel(model, **_of_pipeline(nxd_config["pipeline_config"]))
     else:

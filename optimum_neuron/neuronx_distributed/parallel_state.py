@@ -109,7 +109,9 @@ class Axis:
 WORLD, TENSOR, CONTEXT, DATA = Axis("world"), Axis("tensor"), Axis("context"), Axis("data")
 PIPELINE, EXPERT, EXPERT_DATA = Axis("pipeline"), Axis("expert"), Axis("expert data")
 ZERO1, KV_SHARED, TOKEN_SHUFFLE = Axis("ZeRO-1"), Axis("KV-shared"), Axis("token shuffle")
-AXES = (WORLD, TENSOR, CONTEXT, DATA, PIPELINE, EXPERT, EXPERT_DATA, ZERO1, KV_SHARED, TOKEN_SHUFFLE)
+MESSAGES = Axis("pipeline")
+"""The ranks of a pipeline in a group for messages alone: ranks send other numbers of them, and groups count calls."""
+AXES = (WORLD, TENSOR, CONTEXT, DATA, PIPELINE, EXPERT, EXPERT_DATA, ZERO1, KV_SHARED, TOKEN_SHUFFLE, MESSAGES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +183,8 @@ def initialize_model_parallel(
         (ZERO1, groups.zero1_groups),
     ):
         axis.set(made, new_group(made))
+    has_stages = PIPELINE.size() > 1
+    MESSAGES.set(groups.pp_groups, new_group(groups.pp_groups) if has_stages else PIPELINE.group())
     return None
 
 

@@ -19,7 +19,7 @@ from ..errors import ConfigError, ShapeError
 from . import mappings
 from .grads import bucket_allreduce_gradients
 from .moving import get_device, mark_step, move_model_to_device
-from .parallel_state import DATA, PIPELINE
+from .parallel_state import DATA, MESSAGES, PIPELINE
 from .pipeline_graph import GraphStage, Leaf, Tracer, equal_cuts, stages_of
 
 
@@ -159,10 +159,7 @@ class NxDPPModel(nn.Module):
         if self._spec is None:
             hint = "Pass output_loss_value_spec, which says where the output has it."
             raise ConfigError("The model has no loss to train.", hint=hint, option="output_loss_value_spec")
-        before = [None if one is None else one.grad for _, one in self._shared]
-        for _, one in self._shared:
-            if one is not None:
-                one.grad = None
+        before = [None if one is None else _taken(one) for _, one in self._shared]
         losses: list[torch.Tensor] = []
         self.local_stage_modules.train()
         self._run("step", inputs, losses)
@@ -208,7 +205,7 @@ class NxDPPModel(nn.Module):
 
     def _schedule(self, *, has_loss: bool) -> Any:
         """A schedule for batches of a shape: the messages between stages have fixed shapes."""
-        count, group = self.num_microbatches, PIPELINE.group()
+        count, group = self.num_microbatches, MESSAGES.group()
         stages = [
             pipelining.PipelineStage(stage, number, self._num_stages, torch.device(get_device()), group=group)
             for number, stage in self._stages.items()
@@ -224,12 +221,15 @@ class NxDPPModel(nn.Module):
     def _sum_shared(self, before: Sequence[torch.Tensor | None]) -> None:
         """Give all stages that have a weight the sum of its gradients."""
         for (shape, one), older in zip(self._shared, before, strict=True):
-            own = None if one is None else one.grad
+            own = None if one is None else _gradient(one)
             total = mappings.reduce(
                 torch.zeros(shape, device=get_device()) if own is None else own.float(), PIPELINE.group()
             )
-            if one is not None:
-                one.grad = total.to(one.dtype) if older is None else older + total.to(one.dtype)
+            if one is None:
+                continue
+            if own is None:
+                one.grad = own = torch.zeros_like(one)
+            own.copy_(total if older is None else older + total)
 
     def _loss(self, parts: list[torch.Tensor]) -> Any:
         """The loss, whose parts the last stage has."""
@@ -240,6 +240,25 @@ class NxDPPModel(nn.Module):
         own = torch.stack(parts).sum() if self._has_last else torch.zeros((), device=get_device())
         mean = mappings.reduce(own, DATA.group()) / DATA.size()
         return mappings.reduce(mean, PIPELINE.group())
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The gradient, which ZeRO-1 can keep in `main_grad`."""
+    main = getattr(parameter, "main_grad", None)
+    return parameter.grad if main is None else main
+
+
+def _taken(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The gradient until now, which is cleared, so that the next one is of the next batch alone."""
+    own = _gradient(parameter)
+    if own is None:
+        return None
+    older = own.clone()
+    if own is parameter.grad:
+        parameter.grad = None
+    else:
+        own.zero_()
+    return older
 
 
 Place = tuple[int, str]

@@ -60,7 +60,7 @@ class GQAQKVColumnParallelLinear(nn.Module):
             initialize_kv_group(kv_size_multiplier)
         self.gather_output, self.use_bias, self.fuse_qkv = gather_output, bias, fuse_qkv
         self.sequence_parallel_enabled, self.kv_size_multiplier = sequence_parallel_enabled, kv_size_multiplier
-        self.reduce_dtype = reduce_dtype
+        self.reduce_dtype, self.input_size, self.output_sizes = reduce_dtype, input_size, list(output_sizes)
         self._copies = {"q": 1, "k": kv_size_multiplier, "v": kv_size_multiplier}
         self._whole = {"q": output_sizes[0], "k": output_sizes[1], "v": output_sizes[1]}
         self.sizes = {name: divide(self._whole[name] * self._copies[name], self.tp_size) for name in self._whole}

@@ -116,7 +116,7 @@ _TRAINER = {
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
 _PIPELINE = _of("pipeline", "NxDPPModel")
-_LORA = _missing("Pass a peft model to NeuronTrainer.", "LoraConfig", "LoraModel", "get_lora_model")
+_LORA = _of("lora", "LoraConfig", "LoraModel", "get_lora_model")
 _RING = _missing("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
 
@@ -130,6 +130,8 @@ NAMES: Names = {
     "neuronx_distributed.kernels.ring_attention_kernel": _RING,
     "neuronx_distributed.modules": {},
     "neuronx_distributed.modules.lora": _LORA,
+    "neuronx_distributed.modules.lora.config": {"LoraConfig": _LORA["LoraConfig"]},
+    "neuronx_distributed.modules.lora.model": {"LoraModel": _LORA["LoraModel"]},
     "neuronx_distributed.modules.qkv_linear": _QKV,
     "neuronx_distributed.optimizer": _of("zero", "NeuronZero1Optimizer"),
     "neuronx_distributed.overrides": {},

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from optimum_neuron.errors import ArtifactError, ConfigError, ShapeError
+from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError
 from optimum_neuron.neuronx_distributed import (
     adamw,
     attributes,
@@ -29,6 +30,7 @@ from optimum_neuron.neuronx_distributed import (
     experts,
     grads,
     layers,
+    lora,
     loss_functions,
     mappings,
     moving,
@@ -410,7 +412,9 @@ def pipelines_of_configurations(device: str, rank: int) -> None:
         "transformer_layer_cls": Layer, "num_microbatches": 1, "output_loss_value_spec": (True, False),
         "input_names": ["ids", "labels"], "auto_partition": True, "trace_file_path": None,
     }  # fmt: skip
-    config = configuration.neuronx_distributed_config(pipeline_parallel_size=2, pipeline_config=options)
+    config = configuration.neuronx_distributed_config(
+        pipeline_parallel_size=2, pipeline_config=options, optimizer_config={"zero_one_enabled": device == "xla"}
+    )
     model = configuration.initialize_parallel_model(config, Staged)
     optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
     ids, labels = batch()
@@ -430,6 +434,30 @@ def pipelines_of_configurations(device: str, rank: int) -> None:
         with pytest.raises(ConfigError):
             configuration.initialize_parallel_model({**config, "pipeline_config": wrong}, Staged)
     STATE.destroy_model_parallel()
+
+
+def four_ranks(device: str, rank: int) -> None:
+    """Four stages, and two stages of two parts of tensors, with ZeRO-1: losses and norms of one process."""
+    with degrees():
+        model = on(device, Staged())
+        expected = losses_of_stages(device, model, lambda m: m(*on(device, *batch()))[0])
+    options = {
+        "transformer_layer_cls": Layer, "num_microbatches": 4, "output_loss_value_spec": (True, False),
+        "input_names": ["ids", "labels"], "auto_partition": True, "broadcast_and_average_loss": True,
+    }  # fmt: skip
+    for sizes in ({"pipeline_parallel_size": 4}, {"pipeline_parallel_size": 2, "tensor_parallel_size": 2}):
+        config = configuration.neuronx_distributed_config(
+            **sizes, pipeline_config=options, optimizer_config={"zero_one_enabled": True}
+        )
+        model = configuration.initialize_parallel_model(config, Staged)
+        optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
+        for loss, norm in zip(*expected, strict=True):
+            optimizer.zero_grad()
+            found = model.run_train(**dict(zip(("ids", "labels"), batch(), strict=True)))
+            assert found.item() == pytest.approx(loss, rel=1e-5)
+            optimizer.step()
+            assert optimizer.grad_norm.item() == pytest.approx(norm, rel=1e-5)
+        STATE.destroy_model_parallel()
 
 
 def losses_of_stages(device: str, model: nn.Module, loss_of: Callable[..., Any] | None) -> Any:
@@ -501,6 +529,64 @@ def meta_initialization(device: str, rank: int) -> None:
     assert (model.scale.running_mean == 0.5).all()
     assert {parameter.device.type for parameter in model.parameters()} == {device}
     STATE.destroy_model_parallel()
+
+
+def low_rank(device: str, rank: int, folder: Path) -> None:
+    """LoRA beside layers that ranks divide, against peft: losses of three steps, merged weights, and its files."""
+    ids, labels = batch()
+    targets = ["up", "down", "head"]
+    for options in ({}, {"by_sequence": True}):
+        lora_config = lora.LoraConfig(lora_rank=2, lora_alpha=6, target_modules=targets)
+        config = configuration.neuronx_distributed_config(
+            tensor_parallel_size=2, lora_config=lora_config, sequence_parallel=bool(options)
+        )
+        model = configuration.initialize_parallel_model(config, lambda options=options: Parallel(**options))
+        generator = torch.Generator().manual_seed(1)
+        adapter = {
+            name: torch.randn(value.shape, generator=generator).to(value) for name, value in model.state_dict().items()
+        }
+        assert all("lora_" in name for name in adapter) and len(adapter) == 6
+        model.load_state_dict(adapter)  # whole, of which each rank takes its part
+        reference = peft.get_peft_model(Plain(), peft.LoraConfig(r=2, lora_alpha=6, target_modules=targets))
+        for name, one in reference.named_parameters():
+            key = name.removeprefix("base_model.model.").replace(".default", "")
+            if key in adapter:
+                one.data.copy_(adapter[key])
+        found, expected = [], []
+        optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
+        other = torch.optim.AdamW(reference.parameters(), lr=1e-2)
+        for _ in range(3):
+            optimizer.zero_grad()
+            other.zero_grad()
+            found.append(model.run_train(*on(device, ids, labels)).item())
+            optimizer.step()
+            loss = reference(ids, labels)
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(reference.parameters(), 1.0).item()
+            assert optimizer.grad_norm.item() == pytest.approx(norm, rel=1e-5)
+            other.step()
+            expected.append(loss.item())
+        assert found == pytest.approx(expected, rel=1e-5), options
+        with torch.no_grad():
+            expected_loss = reference(ids, labels).item()
+            model.module.merge_lora()
+            assert model(*on(device, ids, labels)).item() == pytest.approx(expected_loss, rel=1e-5)
+            model.module.unmerge_lora()
+        checkpoint.save_checkpoint(folder / "adapter", "lora", model=model)
+        STATE.destroy_model_parallel()
+        again = lora.LoraConfig(
+            **{**vars(lora_config), "load_lora_from_ckpt": True},
+        )
+        again.lora_save_dir, again.lora_load_tag = str(folder / "adapter"), "lora"
+        with degrees(tensor_model_parallel_size=2):
+            loaded = on(device, lora.LoraModel(Parallel(**options), again))
+            with torch.no_grad():
+                assert loaded(*on(device, ids, labels)).item() == pytest.approx(expected_loss, rel=1e-5)
+            with pytest.raises(ConfigError):
+                lora.LoraModel(Parallel(), lora.LoraConfig(target_modules=["absent"]))
+            with pytest.raises(ModelError) as error:
+                lora.LoraModel(Parallel(), lora.LoraConfig(target_modules=["embed"]))
+            assert error.value.details["module"] == "embed"
 
 
 def checkpoints(device: str, rank: int, folder: Path) -> None:
@@ -617,7 +703,7 @@ def main(folder: str, device: str, *cases: str) -> None:
     rank = dist.get_rank()
     results = {}
     for name in cases:
-        rest = (Path(folder, "files"),) if name == "checkpoints" else ()
+        rest = (Path(folder, "files"),) if name in ("checkpoints", "low_rank") else ()
         results[name] = run(globals()[name], device, rank, *rest)
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()

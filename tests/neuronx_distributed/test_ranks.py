@@ -14,20 +14,30 @@ from tests import warm
 OF_DEVICE = (
     "groups",
     "pipelines",
+    "pipelines_of_configurations",
     "meta_initialization",
     "training_equals_one_process",
     "checkpoints",
+    "low_rank",
     "random_states",
 )
 CASES = {
     "cpu": (
         *("bad_degrees", "layers_equal_one_process", "losses", "mixture", "shared_heads", "convolutions"),
-        "pipelines_of_configurations",
         *("configurations", "optimizer_of_low_precision", *OF_DEVICE),
     ),
     "xla": OF_DEVICE,
 }
 VARIABLES = {"cpu": {"NXD_CPU_MODE": "1"}, "xla": {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}}
+
+
+def test_four_processes(enabled: None, tmp_path: Path) -> None:
+    command = ("-m", "tests.neuronx_distributed.ranks", str(tmp_path), "xla", "four_ranks")
+    result = warm.run_ranks(*command, num_processes=4, **VARIABLES["xla"])
+    assert result.returncode == 0, result
+    for rank in range(4):
+        text = json.loads((tmp_path / f"{rank}.json").read_text())["four_ranks"]
+        assert text == "ok", text
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,267 @@
+"""LoRA for layers that ranks divide, and for those of torch: layers of low rank beside frozen ones.
+
+    config = LoraConfig(lora_rank=8, target_modules=["q_proj", "v_proj"])
+    model = LoraModel(model, config)
+    model.save_lora("adapter")
+
+The product of `lora_A` and `lora_B` is added to what the frozen layer returns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from ..errors import ArtifactError, ConfigError, ModelError, invalid_choice
+from ..files.atomic import write_bytes
+from ..xla import serialization
+from . import mappings
+from .attributes import is_divided, part_of
+from .checkpointing import ranks_of_axes
+from .lora_layers import LoraLayer, lora_layer
+from .moving import to_cpu
+from .parallel_state import TENSOR
+
+_ADAPTER, _CONFIG = "adapter_model.pt", "adapter_config.json"
+
+
+@dataclasses.dataclass
+class LoraConfig:
+    """Options of LoRA.
+
+    Args:
+        lora_rank: rank of the added layers.
+        target_modules: names of modules, or ends of names, or one regular expression of whole names.
+        lora_alpha: the product is scaled by `lora_alpha / lora_rank`.
+        lora_dropout: dropout of its inputs.
+        bias: which biases train: "none", "all", or "lora_only".
+        use_rslora: scale by `lora_alpha / sqrt(lora_rank)`.
+        init_lora_weights: how `lora_A` is drawn; the product is zero at the start.
+        modules_to_save: names of further modules that train, and are saved.
+        lora_verbose: print how many parameters train.
+        load_lora_from_ckpt: load an adapter when the model is made.
+        lora_load_tag: name of that checkpoint.
+        lora_save_dir: folder of adapters.
+        merge_lora: save the model with the product in its weights.
+        save_lora_base: save the model's own weights too.
+        save_lora_config_adapter: save the options in the adapter's file.
+        merge_sharded_lora: save parts of all ranks in one.
+    """
+
+    lora_rank: int = 16
+    target_modules: list[str] | str | None = None
+    lora_alpha: float = 8
+    lora_dropout: float = 0.0
+    bias: Literal["none", "all", "lora_only"] = "none"
+    use_rslora: bool = False
+    init_lora_weights: Literal["default", "gaussian"] = "default"
+    modules_to_save: list[str] | None = None
+    lora_verbose: bool = False
+    load_lora_from_ckpt: bool = False
+    lora_load_tag: str | None = None
+    lora_save_dir: str = "lora_adapter"
+    merge_lora: bool = False
+    save_lora_base: bool = False
+    save_lora_config_adapter: bool = False
+    merge_sharded_lora: bool = True
+
+    def __post_init__(self) -> None:
+        for name, known in (("bias", ("none", "all", "lora_only")), ("init_lora_weights", ("default", "gaussian"))):
+            if getattr(self, name) not in known:
+                raise invalid_choice(name, getattr(self, name), known)
+        if self.lora_rank < 1:
+            message = f"lora_rank is {self.lora_rank}."
+            raise ConfigError(message, hint="Pass a number from 1.", lora_rank=self.lora_rank)
+
+    @property
+    def scaling(self) -> float:
+        """What the product of the added layers is multiplied by."""
+        return self.lora_alpha / (math.sqrt(self.lora_rank) if self.use_rslora else self.lora_rank)
+
+
+class LoraModel(nn.Module):
+    """A model whose chosen layers have layers of low rank beside them, which alone train.
+
+    States and parameters have the names of the model; `state_dict` returns the adapter.
+
+    Args:
+        module: the model, which is changed.
+        config: the options.
+
+    Raises:
+        ConfigError: the model has no such modules.
+        ModelError: a module is of a kind without LoRA.
+    """
+
+    def __init__(self, module: nn.Module, config: LoraConfig) -> None:
+        super().__init__()
+        self.module, self.lora_config = module, config
+        targets = [name for name, _ in module.named_modules() if self._is_target(name)]
+        if not targets:
+            message = f"{type(module).__name__} has no modules {config.target_modules}."
+            raise ConfigError(message, hint="Name modules of it in target_modules.", targets=config.target_modules)
+        for name in targets:
+            parent, _, last = name.rpartition(".")
+            setattr(module.get_submodule(parent), last, lora_layer(name, module.get_submodule(name), config))
+        self._freeze()
+        if config.load_lora_from_ckpt:
+            self.load_lora()
+        if config.lora_verbose:
+            self.print_trainable_parameters()
+
+    def _is_target(self, name: str) -> bool:
+        targets = self.lora_config.target_modules
+        if isinstance(targets, str):
+            return re.fullmatch(targets, name) is not None
+        return bool(name) and any(name == one or name.endswith(f".{one}") for one in targets or ())
+
+    def _freeze(self) -> None:
+        bias, saved = self.lora_config.bias, self.lora_config.modules_to_save or ()
+        for name, parameter in self.module.named_parameters():
+            is_saved = any(f".{one}." in f".{name}" for one in saved)
+            is_bias = name.endswith("bias") and (bias == "all" or (bias == "lora_only" and ".base_layer." in name))
+            parameter.requires_grad_("lora_" in name or is_saved or is_bias)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self.module(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def get_base_model(self) -> nn.Module:
+        """Return the model."""
+        return self.module
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Return the model's parameters under its own names."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def get_nb_trainable_parameters(self) -> tuple[int, int]:
+        """Return how many elements train, and how many there are."""
+        sizes = [(one.numel(), one.requires_grad) for one in self.module.parameters()]
+        return sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes)
+
+    def print_trainable_parameters(self) -> None:
+        """Print how many elements train."""
+        trained, total = self.get_nb_trainable_parameters()
+        print(f"trainable params: {trained:,d} || all params: {total:,d} || trainable%: {100 * trained / total:.4f}")
+
+    def _layers(self) -> list[LoraLayer]:
+        return [one for one in self.module.modules() if isinstance(one, LoraLayer)]
+
+    def merge_lora(self) -> None:
+        """Add the products to the weights of the model."""
+        for layer in self._layers():
+            layer.merge()
+
+    def unmerge_lora(self) -> None:
+        """Subtract the products from the weights again."""
+        for layer in self._layers():
+            layer.unmerge()
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the adapter; with `merge_lora` or `save_lora_base` the model too."""
+        config = self.lora_config
+        if config.merge_lora:
+            self.merge_lora()
+            try:
+                held = {name: value.clone() for name, value in self.module.state_dict().items() if "lora_" not in name}
+            finally:
+                self.unmerge_lora()
+            return {name.replace(".base_layer.", "."): value for name, value in held.items()}
+        trained = {name for name, one in self.module.named_parameters() if one.requires_grad}
+        own = self.module.state_dict(keep_vars=True)
+        chosen = own if config.save_lora_base else {name: own[name] for name in own if name in trained}
+        states = {name.replace(".base_layer.", "."): self._merged(name, value) for name, value in chosen.items()}
+        if config.save_lora_config_adapter:
+            states["lora_config"] = dataclasses.asdict(config)
+        return states
+
+    def _merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """A parameter of the adapter, of all ranks if that is chosen."""
+        is_whole = not is_divided(value) or getattr(value, "fused_qkv", False)  # a fused one has rows of three weights
+        if "lora_" not in name or is_whole or not self.lora_config.merge_sharded_lora:
+            return value.detach()
+        return mappings.gather(value.detach(), value.partition_dim, TENSOR.group())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load an adapter, the model, or both.
+
+        Args:
+            state_dict: the states, under the names of the model before or after LoRA.
+            strict: all of the adapter or all of the model is there, and nothing else.
+            assign: as of torch.
+        """
+        own = self.module.state_dict(keep_vars=True)
+        names = {name.replace(".base_layer.", "."): name for name in own} | {name: name for name in own}
+        states = {names.get(name, name): value for name, value in state_dict.items() if name != "lora_config"}
+        rank = TENSOR.rank() if TENSOR.is_made() else 0
+        for name, value in states.items():
+            if name in own and is_divided(own[name]) and value.shape != own[name].shape:
+                states[name] = part_of(value, own[name], rank, f"of {name}")
+        found = self.module.load_state_dict(states, strict=False, assign=assign)
+        missing = [name for name in own if name not in states]
+        halves = [{name for name in missing if ("lora_" in name) is is_lora} for is_lora in (True, False)]
+        if strict and (found.unexpected_keys or all(halves)):
+            message = f"The states lack {', '.join(missing[:5])}, or have others: {found.unexpected_keys[:5]}."
+            raise ModelError(message, hint="Load an adapter with the same target_modules.", missing=missing)
+        return found
+
+    def _folder(self, save_dir: str | None, tag: str | None) -> Path:
+        folder = Path(self.lora_config.lora_save_dir if save_dir is None else save_dir)
+        return folder if tag is None else folder / tag
+
+    def save_lora(self, save_dir: str | None = None, adapter_tag: str | None = None) -> None:
+        """Save the adapter of a model that one process has; ranks call `save_checkpoint` instead.
+
+        Args:
+            save_dir: the folder; None: that of the options.
+            adapter_tag: folder in it.
+        """
+        if TENSOR.is_made() and TENSOR.size() > 1:
+            message = "Each rank has a part of the adapter."
+            raise ConfigError(message, hint="Call save_checkpoint(folder, tag, model=model).")
+        folder = self._folder(save_dir, adapter_tag)
+        folder.mkdir(parents=True, exist_ok=True)
+        serialization.write_file(to_cpu(self.state_dict()), folder / _ADAPTER)
+        text = json.dumps(dataclasses.asdict(self.lora_config), indent=2)
+        write_bytes(folder / _CONFIG, text.encode(), error=ArtifactError)
+
+    def load_lora(self, save_dir: str | None = None, adapter_tag: str | None = None) -> None:
+        """Load an adapter that `save_lora` or `save_checkpoint` has written.
+
+        Args:
+            save_dir: the folder; None: that of the options.
+            adapter_tag: folder in it; None: that of the options.
+        """
+        folder = self._folder(save_dir, adapter_tag or self.lora_config.lora_load_tag)
+        tp, pp, _ = ranks_of_axes()
+        files = (folder / _ADAPTER, folder / "model" / f"dp_rank_00_tp_rank_{tp:02d}_pp_rank_{pp:02d}.pt")
+        file = next((one for one in files if one.is_file()), None)
+        if file is None:
+            message = f"{folder} has no adapter: neither {files[0].name} nor model/{files[1].name}."
+            raise ConfigError(message, hint="Pass the folder and the tag of a saved one.", path=str(folder))
+        is_by_tensor = Path(serialization.tensors_folder(str(file))).is_dir()
+        self.load_state_dict(serialization.load_tensors(file) if is_by_tensor else serialization.read_file(file))
+
+
+def get_lora_model(model: nn.Module, lora_config: LoraConfig | None) -> nn.Module:
+    """Return a model with LoRA, or without options the model itself.
+
+    Args:
+        model: the model.
+        lora_config: the options.
+    """
+    return model if lora_config is None else LoraModel(model, lora_config)
