@@ -17,6 +17,7 @@ from . import (
     launching as launching,
     layers as layers,
     lora as lora,
+    lora_config as lora_config,
     lora_layers as lora_layers,
     loss_functions as loss_functions,
     mappings as mappings,

@@ -23,7 +23,8 @@ from ..errors import ConfigError, ModelError, invalid_choice
 from . import parallel_state
 from .activation_checkpoint import apply_activation_checkpointing
 from .agreement import require_agreement
-from .lora import LoraConfig, get_lora_model
+from .lora import get_lora_model
+from .lora_config import LoraConfig
 from .model import NxDModel
 from .moving import get_device, move_model_to_device
 from .optimizer import NxDOptimizer

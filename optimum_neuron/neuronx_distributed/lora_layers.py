@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..errors import ModelError
 from .layers import ColumnParallelLinear, RowParallelLinear, default_init
+from .lora_config import LoraConfig
 from .qkv_linear import GQAQKVColumnParallelLinear
-
-if TYPE_CHECKING:
-    from .lora import LoraConfig
 
 
 class LoraLayer(nn.Module):

@@ -116,7 +116,7 @@ _TRAINER = {
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
 _PIPELINE = _of("pipeline", "NxDPPModel")
-_LORA = _of("lora", "LoraConfig", "LoraModel", "get_lora_model")
+_LORA = {**_of("lora_config", "LoraConfig"), **_of("lora", "LoraModel", "get_lora_model")}
 _RING = _missing("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
 

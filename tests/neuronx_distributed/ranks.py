@@ -31,6 +31,7 @@ from optimum_neuron.neuronx_distributed import (
     grads,
     layers,
     lora,
+    lora_config as lora_options,
     loss_functions,
     mappings,
     moving,
@@ -536,7 +537,7 @@ def low_rank(device: str, rank: int, folder: Path) -> None:
     ids, labels = batch()
     targets = ["up", "down", "head"]
     for options in ({}, {"by_sequence": True}):
-        lora_config = lora.LoraConfig(lora_rank=2, lora_alpha=6, target_modules=targets)
+        lora_config = lora_options.LoraConfig(lora_rank=2, lora_alpha=6, target_modules=targets)
         config = configuration.neuronx_distributed_config(
             tensor_parallel_size=2, lora_config=lora_config, sequence_parallel=bool(options)
         )
@@ -574,7 +575,7 @@ def low_rank(device: str, rank: int, folder: Path) -> None:
             model.module.unmerge_lora()
         checkpoint.save_checkpoint(folder / "adapter", "lora", model=model)
         STATE.destroy_model_parallel()
-        again = lora.LoraConfig(
+        again = lora_options.LoraConfig(
             **{**vars(lora_config), "load_lora_from_ckpt": True},
         )
         again.lora_save_dir, again.lora_load_tag = str(folder / "adapter"), "lora"
@@ -583,9 +584,9 @@ def low_rank(device: str, rank: int, folder: Path) -> None:
             with torch.no_grad():
                 assert loaded(*on(device, ids, labels)).item() == pytest.approx(expected_loss, rel=1e-5)
             with pytest.raises(ConfigError):
-                lora.LoraModel(Parallel(), lora.LoraConfig(target_modules=["absent"]))
+                lora.LoraModel(Parallel(), lora_options.LoraConfig(target_modules=["absent"]))
             with pytest.raises(ModelError) as error:
-                lora.LoraModel(Parallel(), lora.LoraConfig(target_modules=["embed"]))
+                lora.LoraModel(Parallel(), lora_options.LoraConfig(target_modules=["embed"]))
             assert error.value.details["module"] == "embed"
 
 

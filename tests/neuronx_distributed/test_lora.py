@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.neuronx_distributed import lora
+from optimum_neuron.neuronx_distributed import lora, lora_config
 
 
 class Model(nn.Module):
@@ -27,7 +27,7 @@ class Model(nn.Module):
 def _pair(**options: object) -> tuple[lora.LoraModel, nn.Module]:
     """Both models with the same random adapter."""
     targets = ["embedding", "linear", "conv2d"]
-    ours = lora.LoraModel(Model(), lora.LoraConfig(lora_rank=2, lora_alpha=6, target_modules=targets, **options))
+    ours = lora.LoraModel(Model(), lora_config.LoraConfig(lora_rank=2, lora_alpha=6, target_modules=targets, **options))
     shared = {"use_rslora": options.get("use_rslora", False), "bias": options.get("bias", "none")}
     theirs = peft.get_peft_model(Model(), peft.LoraConfig(r=2, lora_alpha=6, target_modules=targets, **shared))
     with torch.no_grad():
@@ -75,18 +75,18 @@ def test_files(tmp_path: Path) -> None:
     ours, _ = _pair()
     ids = torch.arange(8).view(2, 4)
     ours.save_lora(str(tmp_path), "a")
-    fresh = lora.LoraModel(Model(), lora.LoraConfig(2, ours.lora_config.target_modules, 6))
+    fresh = lora.LoraModel(Model(), lora_config.LoraConfig(2, ours.lora_config.target_modules, 6))
     assert not torch.equal(fresh(ids), ours(ids))
     fresh.load_lora(str(tmp_path), "a")
     assert torch.equal(fresh(ids), ours(ids))
     with pytest.raises(ConfigError):
         fresh.load_lora(str(tmp_path), "b")
     with pytest.raises(ModelError):
-        lora.LoraModel(Model(), lora.LoraConfig(2, ["linear"], 6)).load_lora(str(tmp_path), "a")
+        lora.LoraModel(Model(), lora_config.LoraConfig(2, ["linear"], 6)).load_lora(str(tmp_path), "a")
     fresh.load_state_dict(Model().state_dict())  # the model alone, under its own names
     ours.lora_config.merge_lora = True
     plain = Model()
     plain.load_state_dict(ours.state_dict())
     torch.testing.assert_close(plain(ids), ours(ids))
     with pytest.raises(ConfigError):
-        lora.LoraConfig(lora_rank=0)
+        lora_config.LoraConfig(lora_rank=0)
