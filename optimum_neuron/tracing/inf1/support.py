@@ -13,7 +13,6 @@ from ...hardware import resolve_instance
 from .graph import CALL, Operation, Value
 from .packed import packed_problem
 
-
 ALL_COMPILABLE = frozenset((*neuroncore_v1.SUPPORTED, *neuroncore_v1.COMPILABLE))
 """What the compiler takes, also where the CPU is faster: a trace without fallback leaves nothing to the CPU."""
 
