@@ -30,7 +30,7 @@ from ..base.core import TensorSpec
 
 if TYPE_CHECKING:
     import torch
-    from torch.fx import Graph, GraphModule
+    from torch import fx
 
 IR_VERSION = 3
 """Raised when a stored program can no longer be read by older code. Version 1 had no roles and sizes of graphs, 2 no
@@ -59,7 +59,7 @@ class Subprogram:
 
     name: str
     """"sub_" and the first 16 hex digits of the content hash."""
-    body: GraphModule
+    body: fx.GraphModule
     """Placeholders in order of `inputs`; returns a tuple in order of `outputs`."""
     inputs: tuple[TensorSpec, ...]
     """Shapes and dtypes of the arguments."""
@@ -229,7 +229,7 @@ def spec_from_dict(data: dict[str, Any]) -> TensorSpec:
     return TensorSpec(shape=tuple(data["shape"]), dtype=data["dtype"])
 
 
-def lazy_module(graph: Graph) -> GraphModule:
+def lazy_module(graph: fx.Graph) -> fx.GraphModule:
     """Return a module of a graph without parameters and submodules."""
     from ..upstream.torch import LazyGraphModule
 
@@ -238,7 +238,7 @@ def lazy_module(graph: Graph) -> GraphModule:
     return module
 
 
-def forget_source_at_end(module: GraphModule) -> None:
+def forget_source_at_end(module: fx.GraphModule) -> None:
     """Remove the source of a module when the module is freed. Until then, tracebacks show it."""
     # Every graph module has its own class, with its own function.
     weakref.finalize(module, _forget, type(module)).atexit = False

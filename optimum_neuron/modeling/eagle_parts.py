@@ -120,7 +120,7 @@ def _first(tensors: TensorSource, config: LlamaConfig, model: NeuronDecoderModel
     decoder = build_decoder(
         text, dtype=model.neuron_config.torch_dtype, family=model.neuron_config.family, num_tokens=model.sequence_length
     )
-    norm = copy.deepcopy(decoder.module.head.norm)  # type: ignore[union-attr]  # of an optimized family
+    norm = copy.deepcopy(decoder.module.head.norm)
     own = {f"{_DECODER}{name}": _of_decoder(model, f"head.norm.{name}") for name, _ in norm.named_parameters()}
     own |= {_EMBEDDING: _of_decoder(model, "embed.weight"), _HEAD: _of_decoder(model, "head.weight", "embed.weight")}
     _require_known(tensors, {*_names(FIRST_EAGLE_WEIGHT_MAP)} - set(own) | {_EMBEDDING, _HEAD}, "EAGLE")

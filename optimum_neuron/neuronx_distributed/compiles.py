@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,9 +75,9 @@ def default_flags(compiler_args: str | list[str] | None = None) -> str:
 
 
 def compile(
-    hlo_module: TracedProgram,
-    metaneff: tracing.MetaNeff,
-    compiler_workdir: str | Path | None = None,
+    hlo_module: object,
+    metaneff: object,
+    compiler_workdir: str | os.PathLike[str] | None = None,
     compiler_args: str | list[str] | None = None,
     key: str | None = None,
 ) -> CompilationArtifacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def _exchange(name: str, node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
     whole: Any = args[-1] in ([], [list(range(world))])
     if name.startswith("_c10d_functional.") and isinstance(args[-1], str):
         whole = _size_of(args[-1]) == world
-    sums = {
+    sums: dict[str, Callable[[], Any]] = {
         "_c10d_functional.all_reduce": lambda: args[1] == "sum" and (ops.all_reduce.default, (value, world)),
         "_c10d_functional.all_gather_into_tensor": lambda: (ops.all_gather.default, (value, 0, world)),
         "_c10d_functional.reduce_scatter_tensor": lambda: (
@@ -52,14 +53,15 @@ def _exchange(name: str, node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
             args[1:3] == ("sum", 1.0) and (ops.reduce_scatter.default, (value, _dim(args[3], node), world))
         ),
     }
-    found = sums[name]() if whole and name in sums else False
+    found: Any = sums[name]() if whole and name in sums else False
     if not found:
         message = (
             f"A traced model calls {name}{tuple(map(str, args[1:]))}, which programs of several ranks do not have."
         )
         hint = f"Sum, gather, or scatter sums over all {world} ranks."
         raise NotSupportedError(message, hint=hint, operator=name)
-    return found  # type: ignore[no-any-return]
+    target, arguments = found
+    return target, arguments
 
 
 def _dim(dim: int, node: fx.Node) -> int:

@@ -134,7 +134,7 @@ def _file(folder: Path, rank: int) -> Path:
     return folder / f"tp_{rank}.pt"
 
 
-def parallel_model_save(model: TensorParallelNeuronModel, save_dir: str | os.PathLike[str]) -> None:
+def parallel_model_save(model: object, save_dir: str | os.PathLike[str]) -> None:
     """Write a model to a folder, a file `tp_<n>.pt` for each rank: the program, and that rank's weights.
 
     Args:

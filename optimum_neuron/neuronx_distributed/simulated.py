@@ -4,7 +4,7 @@
 traced program, which all ranks run.
 
     with NxDParallelState(world_size=2, tensor_model_parallel_size=2):
-        built = ModelBuilder(Model()).trace(args=x, tag="main").compile()
+        built = ModelBuilder(model).trace(args=x, tag="main").compile()
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -99,7 +100,7 @@ class NxDParallelState:
         lnc_size: int | None = None,
     ) -> None:
         self.world_size, self.rank = world_size, rank
-        self.degrees = {
+        self.degrees: dict[str, Any] = {
             "tensor_model_parallel_size": tensor_model_parallel_size,
             "pipeline_model_parallel_size": pipeline_model_parallel_size,
             "context_parallel_size": context_parallel_size,

@@ -1,7 +1,7 @@
 """Trace a model as one of its ranks: `trace`, and what it returns.
 
     with NxDParallelState(world_size=2, tensor_model_parallel_size=2):
-        traced = trace(Model(), args=x)
+        traced = trace(model, args=x)
 
 All ranks run one program, so code may not depend on the number of the rank; layers of this package ask the device for
 it.

@@ -45,7 +45,7 @@ def compiler_args(neuron: NeuronConfig, tag: str, given: str | None = None) -> s
 def _flags(neuron: NeuronConfig, tag: str) -> Iterator[str]:
     """The flags of a tag."""
     if tag in _OF_STEPS:
-        neuron.cc_pipeline_tiling_factor = 1
+        vars(neuron)["cc_pipeline_tiling_factor"] = 1
     is_paired = neuron.logical_nc_config > 1
     is_long = is_paired and tag == CONTEXT_ENCODING_MODEL_TAG and neuron.seq_len >= _LONGEST_STRIDED
     tensorizer = [
