@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,7 +43,10 @@ def check_values(given: Mapping[str, Any]) -> None:
         if name in _BUCKETS and not _are_buckets(value):
             message = f"{name}={value!r} is not a list of numbers of tokens."
             raise ConfigError(message, hint="Pass for example [128, 512].", option=name, value=value)
-        if name in _CHOICES and str(plain := getattr(value, "value", value)) not in _CHOICES[name]:
+        if (
+            name in _CHOICES
+            and str(plain := value.value if isinstance(value, enum.Enum) else value) not in _CHOICES[name]
+        ):
             raise invalid_choice(name, plain, _CHOICES[name])
 
 

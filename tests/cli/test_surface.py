@@ -65,7 +65,7 @@ SURFACE = {
         *("--audio_sequence_length", "--auto_cast", "--batch", "--batch_size", "--cache_dir", "--compare"),
         *("--concurrency", "--data_parallel_mode", "--data_parallel_size", "--dtype", "--guidance_scale", "--height"),
         *("--feature_size", "--image_size", "--instance", "--nb_max_frames", "--num_channels", "--num_choices"),
-        *("--num_inference_steps", "--optimize", "--output_length", "--price", "--requests_per_s"),
+        *("--num_clients", "--num_inference_steps", "--optimize", "--output_length", "--price", "--requests_per_s"),
         *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
         *("--tensor_parallel_size", "--trust-remote-code", "--width", "MODEL_OR_DIR"),
         *("--batches_in_flight", "--image_batch_size", "--input_length", "--prefix_hit_rate", "--text_batch_size"),
