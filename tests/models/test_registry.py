@@ -35,7 +35,7 @@ def test_a_family_is_found_by_its_file():
         "sequence",
         "splitter",
     }
-    others |= {"eagle", "quantized_experts", "quantized_parts"}
+    others |= {"eagle", "first_eagle", "quantized_experts", "quantized_parts"}
     assert families().keys() == files - others - {"__init__"}
     types = [model_type for module in families().values() for model_type in module.MODEL_TYPES]
     assert len(types) == len(set(types)), "one family for each model type"
