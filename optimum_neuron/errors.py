@@ -4,6 +4,8 @@
     +-- ConfigError (ValueError)            an option is unknown, contradictory or out of range
     |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
     |   +-- AssertedConfigError (AssertionError)  NxD Inference asserts what the option breaks
+    |   +-- NotSupportedError (NotImplementedError)  the vendor's library has a feature that is not here
+    |   +-- UnknownNameError (KeyError)     a name is not one of those that were stored
     |   +-- NotExportedError (FileNotFoundError)  a checkpoint was passed where only an export can be loaded
     |   +-- UnsupportedAttributeError (AttributeError)  a compiled model has no such method
     +-- ModelError (ValueError)             the folder, architecture or task cannot be used

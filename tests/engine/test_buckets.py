@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimum_neuron.engine import choose_bucket, smallest_bucket
-from optimum_neuron.engine.buckets import chunk_length
+from optimum_neuron.engine.packing import chunk_length
 from optimum_neuron.errors import ShapeError
 
 
