@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from .continuous import ServedPool, summarize
 from .device_time import Constants
 from .result import SERVED, ClientLoad, Estimate, Quantity
-from .rows import ServedRows
+from .rows import ServedRows, is_answered
 
 ROUNDS, FEWEST_ROUNDS, SECONDS = 8, 2, 120.0
 """Requests of each client until the times are read, or those of two minutes, as long as guidellm 0.1 measures."""
@@ -43,10 +43,11 @@ def serve_clients(pool: ServedPool | ServedRows, num_clients: int, *, seed: int 
     answered: list[SimulatedTimes] = []
 
     def send() -> None:
+        length = max(round(chance.gauss(pool.num_answer, SPREAD * pool.num_answer)), 1)
         request = Request(
             request_id=str(next(numbers)),
             prompt=[0] * pool.num_prompt,
-            max_new_tokens=max(round(chance.gauss(pool.num_answer, SPREAD * pool.num_answer)), 1),
+            max_new_tokens=min(length, pool.longest_answer or length),
             simulated=SimulatedTimes(arrival_s=engine.clock.now_s),
         )
         sent.append(request)
@@ -57,8 +58,8 @@ def serve_clients(pool: ServedPool | ServedRows, num_clients: int, *, seed: int 
     num_tokens = 0
     while len(answered) < num_clients * (FEWEST_ROUNDS if engine.clock.now_s > SECONDS else ROUNDS):
         engine.step()
-        ended = [request for request in sent if request.simulated.num_tokens == request.max_new_tokens]
-        sent = [request for request in sent if request.simulated.num_tokens < request.max_new_tokens]
+        ended = [request for request in sent if is_answered(request)]
+        sent = [request for request in sent if not is_answered(request)]
         answered += [request.simulated for request in ended]
         num_tokens += sum(request.max_new_tokens for request in ended)
         for _ in ended:
@@ -82,33 +83,25 @@ def with_clients(estimate: Estimate, num_clients: int, constants: Constants) -> 
     served = serve_clients(pool, -(-num_clients // copies))
     limit = estimate.quantities["latency_ms"].limited_by
     bands = {name: constants.bands[f"served.{name}"] for name in ("ttft_ms", "tpot_ms", "tokens_per_s")}
-    tokens = Quantity.of(copies * served.tokens_per_s, bands["tokens_per_s"], limit)
+    rate = bands["tokens_per_s"]
+    tokens = Quantity.of(copies * served.tokens_per_s, rate, limit)
 
     def quantity(name: str, value: float) -> Quantity:
         band = bands.get(f"{name.partition('_')[0]}_ms")
-        return (
-            Quantity.inverse(value, bands["tokens_per_s"], limit) if band is None else Quantity.of(value, band, limit)
-        )
+        return Quantity.inverse(value, rate, limit) if band is None else Quantity.of(value, band, limit)
 
     note = f"{num_clients} clients, an equal part of them at each of {copies} replicas, {pool.num_rows} requests in a "
     note += f"step; {pool.policy}; up to {ROUNDS} requests of each client in two minutes, answers of {pool.num_answer} "
     note += f"tokens, give or take {SPREAD:.1%}; {pool.cost.basis}"
-    price = estimate.usd_per_h
+    price = None if estimate.usd_per_h is None else estimate.usd_per_h / 3600 / tokens.value * 1e6
     return dataclasses.replace(
         estimate,
         clients=ClientLoad(
             num_clients=num_clients,
             requests_per_s=tokens.scaled(1 / pool.num_answer),
             tokens_per_s=tokens,
-            usd_per_1m=None if price is None else _price(price, tokens, limit),
+            usd_per_1m=None if price is None else Quantity.inverse(price, rate, limit),
             served={name: quantity(name, value) for name, value in summarize(served.times).items() if name in SERVED},
             note=note,
         ),
     )
-
-
-def _price(usd_per_h: float, tokens_per_s: Quantity, limit: str) -> Quantity:
-    value, low, high = (
-        usd_per_h / 3600 / rate * 1e6 for rate in (tokens_per_s.value, tokens_per_s.high, tokens_per_s.low)
-    )
-    return Quantity(value=value, low=low, high=high, limited_by=limit)

@@ -56,6 +56,11 @@ class ServedPool:
         return max(self.chunk_s)
 
     @property
+    def longest_answer(self) -> int:
+        """Tokens of the longest answer that the compiled length has room for."""
+        return max(self.step_s) - self.num_prompt + 1  # the last token is in no cache
+
+    @property
     def policy(self) -> str:
         """How requests are scheduled, in words."""
         return f"the scheduler of continuous batching, prompts in chunks of {self.chunk_size}, nothing shared"

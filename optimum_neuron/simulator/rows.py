@@ -38,6 +38,11 @@ class ServedRows:
         return self.num_prompt
 
     @property
+    def longest_answer(self) -> int | None:
+        """No limit: a step takes the same time for any answer."""
+        return None
+
+    @property
     def policy(self) -> str:
         """In words."""
         return "the prompts of all free rows are read before the next step"

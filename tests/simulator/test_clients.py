@@ -11,6 +11,7 @@ from optimum_neuron.batching import Request, SimulatedTimes
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import ServingCost
 from optimum_neuron.simulator import constants, estimate, serve_clients
+from optimum_neuron.simulator.continuous import ServedPool
 from optimum_neuron.simulator.rows import ServedRows
 from tests.raising import raises
 from tools.fidelity.cases import cases, read_rows
@@ -82,6 +83,27 @@ def test_estimate_has_what_clients_see():
     assert many.usd_per_1m.value == pytest.approx(usd_per_s / many.tokens_per_s.value * 1e6)
     assert many.usd_per_1m.low < many.usd_per_1m.value < many.usd_per_1m.high
     assert many.to_dict()["requests_per_s"]["value"] == pytest.approx(many.tokens_per_s.value / 64)
+
+
+@pytest.mark.parametrize("num_answer", [20, 61])
+def test_an_export_serves_clients_by_its_own_scheduler(num_answer):
+    # 64 slots hold a prompt of 4 and an answer of 61, whose last token is not stored: no answer is longer.
+    pool = ServedPool(
+        num_rows=2,
+        num_blocks=64,
+        block_size=16,
+        block_bytes=1,
+        chunk_s={16: {64: 1.0}},
+        step_s={64: 0.1},
+        cost=FREE,
+        num_prompt=4,
+        num_answer=num_answer,
+    )
+    served = serve_clients(pool, 2)
+    lengths = {one.num_tokens for one in served.times}
+    assert max(lengths) <= 61 and min(lengths) < num_answer and len(served.times) == 16
+    tokens_per_s = 2 * num_answer / (2 * 1.0 + (num_answer - 1) * 0.1)
+    assert served.tokens_per_s == pytest.approx(tokens_per_s, rel=0.25)
 
 
 @pytest.mark.parametrize(
