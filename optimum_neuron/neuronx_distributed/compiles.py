@@ -64,7 +64,7 @@ def generate_key(hlo_module: TracedProgram, key: str | None = None) -> str:
 
 
 def default_flags(compiler_args: str | list[str] | None = None) -> str:
-    """Return flags of the compiler, with NxD's defaults of those that are not given."""
+    """Return flags of the compiler, with NxD's defaults for those that are missing."""
     words = shlex.split(compiler_args) if isinstance(compiler_args, str) else list(compiler_args or ())
     names = [word.partition("=")[0] for word in words]
     if "--auto-cast" not in names:

@@ -165,19 +165,31 @@ class ExpertLinear(nn.Module):
 class Experts(nn.Module):
     """The layers of all experts; with glu_mlp, gate and up projections are one weight."""
 
-    def __init__(self, options: dict[str, Any], group: mappings.Group) -> None:
+    def __init__(
+        self,
+        num_experts: int,
+        hidden_size: int,
+        intermediate_size: int,
+        *,
+        hidden_act: str,
+        is_gated: bool,
+        init_method: Initializer | None,
+        output_layer_init_method: Initializer | None,
+        dtype: torch.dtype,
+        device: torch.device,
+        group: mappings.Group,
+    ) -> None:
         super().__init__()
-        sizes = (options["num_experts"], options["hidden_size"], options["intermediate_size"])
-        rest = {"dtype": options["dtype"], "device": options["device"], "group": group}
-        self.is_gated = options["glu_mlp"]
-        first = {"dim": 2, "init_method": options["init_method"], **rest}
-        if self.is_gated:
-            self.gate_up_proj = ExpertLinear(sizes[0], sizes[1], 2 * sizes[2], stride=2, **first)
+        rest: dict[str, Any] = {"dtype": dtype, "device": device, "group": group}
+        first = {"dim": 2, "init_method": init_method, **rest}
+        self.is_gated, self.activation = is_gated, ACT2FN[hidden_act]
+        if is_gated:
+            self.gate_up_proj = ExpertLinear(num_experts, hidden_size, 2 * intermediate_size, stride=2, **first)
         else:
-            self.up_proj = ExpertLinear(*sizes, **first)
-        last = options["output_layer_init_method"]
-        self.down_proj = ExpertLinear(sizes[0], sizes[2], sizes[1], dim=1, init_method=last, **rest)
-        self.activation = ACT2FN[options["hidden_act"]]
+            self.up_proj = ExpertLinear(num_experts, hidden_size, intermediate_size, **first)
+        self.down_proj = ExpertLinear(
+            num_experts, intermediate_size, hidden_size, dim=1, init_method=output_layer_init_method, **rest
+        )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return this rank's part of the sum of each expert, for each token.
@@ -226,7 +238,6 @@ class ExpertMLPs(nn.Module):
         device: torch.device = _CPU,
         tensor_model_parallel_group: dist.ProcessGroup | None = None,
     ) -> None:
-        options = dict(locals())
         super().__init__()
         if hidden_act not in ACT2FN:
             raise invalid_choice("hidden_act", hidden_act, list(ACT2FN))
@@ -239,7 +250,18 @@ class ExpertMLPs(nn.Module):
         self.num_experts, self.top_k, self.hidden_size = num_experts, top_k, hidden_size
         self.normalize_top_k_affinities = normalize_top_k_affinities
         self.tensor_parallel_group = mappings.group_or_tensor(tensor_model_parallel_group)
-        self.mlp_op = Experts(options, self.tensor_parallel_group)
+        self.mlp_op = Experts(
+            num_experts,
+            hidden_size,
+            intermediate_size,
+            hidden_act=hidden_act,
+            is_gated=glu_mlp,
+            init_method=init_method,
+            output_layer_init_method=output_layer_init_method,
+            dtype=dtype,
+            device=device,
+            group=self.tensor_parallel_group,
+        )
 
     def forward(
         self, hidden_states: torch.Tensor, expert_affinities: torch.Tensor, expert_index: torch.Tensor

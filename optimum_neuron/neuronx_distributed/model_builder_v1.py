@@ -9,10 +9,8 @@ The result finds the program by the shapes of its inputs. `nxd_model.initialize`
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +24,7 @@ from .compiles import compile, default_flags
 from .nxd_model import NxDModel
 from .sharding import shard_checkpoint
 from .simulated import NxDParallelState
-from .traces import ModelParamInfo, TraceArtifacts, trace_entry
+from .traces import trace_by_position
 
 _logger = logging.getLogger("Neuron")
 _WORKDIR = "/tmp/nxd_model/"
@@ -205,7 +203,7 @@ class ModelBuilder:
             for key, model in self.model_collection.items():
                 for number, (module, aliases) in enumerate(model.modules()):
                     name = key if len(model.example_inputs) == 1 else f"{key}_{number}"
-                    traced = _traced(module, model.example_inputs[number], aliases or {})
+                    traced = trace_by_position(module, model.example_inputs[number], aliases or {})
                     if not dry_run:
                         flags, folder = model.compiler_args, self.compiler_workdir
                         built.add(name, traced, compile(traced.hlo, traced.metaneff, folder, flags, name))
@@ -231,15 +229,3 @@ class ModelBuilder:
             self._prepare()
             module, _ = next(iter(self.model_collection.values())).modules()[0]
             return shard_checkpoint(dict(self.checkpoint_loader()), module, serialize_path=serialize_path)
-
-
-def _traced(module: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: Mapping[torch.Tensor, int]) -> TraceArtifacts:
-    """Trace a module with inputs by position."""
-    found = inspect.signature(module.forward).parameters.values()
-    names = [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    by_name = len(names) >= len(inputs) and all(one.kind is not one.POSITIONAL_ONLY for one in found)
-    names += [f"input{number}" for number in range(len(names), len(inputs))]
-    given = dict(zip(names, inputs, strict=False))
-    parameters = [ModelParamInfo(name, True) for name in given]
-    with warnings.catch_warnings():
-        return trace_entry(module, given, aliases, parameters, set(), by_name=by_name)

@@ -25,6 +25,7 @@ from torch import nn
 from .. import tracing
 from ..compiler.neff import neff_from_bytes
 from ..errors import ArtifactError, AssertedConfigError, ConfigError, ShapeError, UnknownNameError
+from ..files.atomic import replacing
 from .compiles import CompilationArtifacts, LayoutTransformerArtifacts, compile_programs
 from .executor import Call, make_executor
 from .traces import TraceArtifacts
@@ -306,11 +307,17 @@ class NxDModel(nn.Module):
             path_to_save: the file.
             save_weights: write the weights too.
         """
+        self.save_script(Path(path_to_save), self.weights if save_weights else [])
+
+    def save_script(self, path: Path, weights: Weights) -> None:
+        """Write the programs with these weights to a file, which appears whole or not at all."""
         script = self.script()
         kept = script.nxd_model.weights
-        script.nxd_model.weights = [dict(own) for own in self.weights] if save_weights else []
+        script.nxd_model.weights = [dict(own) for own in weights]
+        needed_bytes = sum(tensor.nbytes for own in weights for tensor in own.values())
         try:
-            torch.jit.save(script, os.fspath(path_to_save))
+            with replacing(path, needed_bytes=needed_bytes, error=ArtifactError) as file:
+                torch.jit.save(script, file)
         finally:
             script.nxd_model.weights = kept
 

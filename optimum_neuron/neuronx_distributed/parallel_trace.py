@@ -19,10 +19,9 @@ from torch import nn
 
 from ..errors import ConfigError, NotSupportedError, WeightsError
 from .compiles import compile
-from .model_builder_v1 import _traced
 from .nxd_model import NxDModel
 from .simulated import NxDParallelState
-from .traces import TraceArtifacts
+from .traces import TraceArtifacts, trace_by_position
 
 _KEY = "graph"
 
@@ -94,8 +93,8 @@ def parallel_model_trace(
             traced, own = _of_rank(func, inputs, whole, rank)
         traces.append(traced)
         weights.append(own)
-    first = traces[0].hlo.SerializeToString()
-    if different := [rank for rank, traced in enumerate(traces) if traced.hlo.SerializeToString() != first]:
+    texts = [traced.hlo.SerializeToString() for traced in traces]
+    if different := [rank for rank, text in enumerate(texts) if text != texts[0]]:
         message = f"The program of rank {different[0]} differs from that of rank 0."
         hint = "Let code not depend on the number of the rank: layers of NxD do not, and SPMDRank is a weight."
         raise NotSupportedError(message, hint=hint, ranks=different)
@@ -127,7 +126,7 @@ def _of_rank(
     if not isinstance(aliases, Mapping):
         raise ConfigError("The aliases that func returned are no dictionary.", hint="Return (model, {}).")
     own = dict(module.state_dict()) if whole is None else parts_of(prepared(whole, module), module, rank)
-    return _traced(module, inputs, aliases), {name: value.detach().clone() for name, value in own.items()}
+    return trace_by_position(module, inputs, aliases), {name: value.detach().clone() for name, value in own.items()}
 
 
 def _file(folder: Path, rank: int) -> Path:
@@ -146,11 +145,8 @@ def parallel_model_save(model: object, save_dir: str | os.PathLike[str]) -> None
         raise ConfigError(message, hint="Pass the result of parallel_model_trace.")
     folder = Path(save_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    script = model.nxd_model.script()
     for rank, own in enumerate(model.nxd_model.weights):
-        script.nxd_model.weights = [own]
-        torch.jit.save(script, os.fspath(_file(folder, rank)))
-    script.nxd_model.weights = model.nxd_model.weights
+        model.nxd_model.save_script(_file(folder, rank), [own])
 
 
 def parallel_model_load(model_dir: str | os.PathLike[str]) -> TensorParallelNeuronModel:
@@ -171,10 +167,10 @@ def parallel_model_load(model_dir: str | os.PathLike[str]) -> TensorParallelNeur
     if missing:
         message = f"{folder} has no {', '.join(missing)}, and the model has {model.world_size} ranks."
         raise WeightsError(message, hint="Copy the whole folder.", missing=missing, world_size=model.world_size)
-    weights = [*model.weights]
+    weights, described = [*model.weights], json.loads(model.script().describe())
     for rank in range(1, model.world_size):
         script = torch.jit.load(os.fspath(_file(folder, rank)))
-        if json.loads(script.describe()) != json.loads(model.script().describe()):
+        if json.loads(script.describe()) != described:
             message = f"{_file(folder, rank).name} is of another model than tp_0.pt."
             raise WeightsError(message, hint="Save the model again, to an empty folder.", rank=rank)
         weights += script.nxd_model.weights

@@ -191,7 +191,7 @@ class QuantizedLinear(nn.Module):
     Args:
         linear: the layer.
         dtype: dtype of the weight.
-        channel_axis: dimension with a scale of its own; None: one scale.
+        channel_axis: dimension whose channels have a scale each; None: one scale.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype, channel_axis: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Ranks that nobody started: a model is built and traced as one of them, in this process alone.
+"""Simulated ranks: a model is built and traced as one of them, in this process alone.
 
 `NxDParallelState` makes torch.distributed answer as on that rank. Exchanges of tensors then become operators of the
 traced program, which all ranks run.
@@ -55,7 +55,7 @@ def begin(rank: int, world_size: int) -> None:
 
 @contextlib.contextmanager
 def mock_distributed(world_size: int) -> Iterator[None]:
-    """Let `torch.distributed.init_process_group` make ranks that nobody started, whatever backend it is asked for.
+    """Let `torch.distributed.init_process_group` make simulated ranks, whatever backend it is asked for.
 
     Args:
         world_size: number of ranks, where the call names none.

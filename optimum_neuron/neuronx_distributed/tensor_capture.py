@@ -88,7 +88,7 @@ class TensorRegistry:
         if not self.enabled:
             return
         info, value = self.model_info, tensor.detach().clone()
-        owners = [one for one in info.modules_to_capture if isinstance(name, str)]
+        owners = info.modules_to_capture
         if isinstance(name, str) and any(name == one or name.startswith(f"{one}.") for one in owners):
             if isinstance(module, ColumnParallelLinear) and not module.keep_padded_output:
                 is_padded = module.pad_size > 0 and value.shape[-1] == module.output_size

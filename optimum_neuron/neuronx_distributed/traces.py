@@ -156,6 +156,19 @@ def trace_entry(
     )
 
 
+def trace_by_position(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: Mapping[torch.Tensor, int]
+) -> TraceArtifacts:
+    """Trace a module with inputs by position; `aliases` are its states."""
+    found = inspect.signature(module.forward).parameters.values()
+    names = [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    by_name = len(names) >= len(inputs) and all(one.kind is not one.POSITIONAL_ONLY for one in found)
+    names += [f"input{number}" for number in range(len(names), len(inputs))]
+    given = dict(zip(names, inputs, strict=False))
+    parameters = [ModelParamInfo(name, True) for name in given]
+    return trace_entry(module, given, aliases, parameters, set(), by_name=by_name)
+
+
 def _meta(entry: tracing.Entry, weights: list[str]) -> tracing.MetaNeff:
     kinds, tensors = tracing.MetaTensor.Type, entry.tensors()
     rows = [

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import copy
+import errno
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from optimum_neuron.errors import ConfigError, NotSupportedError, ShapeError, UnknownNameError, WeightsError
+from optimum_neuron.errors import (
+    ArtifactError,
+    ConfigError,
+    NotSupportedError,
+    ShapeError,
+    UnknownNameError,
+    WeightsError,
+)
 from optimum_neuron.neuronx_distributed import (
     checkpointing,
     embedding,
@@ -186,7 +195,7 @@ class Pair(nn.Module):
         return y, (x, y + 1)
 
 
-def test_parallel_model_trace(tmp_path: Path) -> None:
+def test_parallel_model_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference, x = Pair(is_divided=False), torch.rand(3, 4)
     torch.save({"model": reference.state_dict()}, tmp_path / "whole.pt")
 
@@ -199,6 +208,17 @@ def test_parallel_model_trace(tmp_path: Path) -> None:
     torch.testing.assert_close(model(x), reference(x))
     parallel_trace.parallel_model_save(model, tmp_path / "saved")
     torch.testing.assert_close(parallel_trace.parallel_model_load(tmp_path / "saved")(x), reference(x))
+    before = {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()}
+
+    def full(script: Any, file: Any) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(ArtifactError):
+        patch.setattr(torch.jit, "save", full)
+        parallel_trace.parallel_model_save(model, tmp_path / "saved")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()} == before
+    torch.testing.assert_close(model(x), reference(x))
     (tmp_path / "saved" / "tp_1.pt").unlink()
     with pytest.raises(WeightsError) as missing:
         parallel_trace.parallel_model_load(tmp_path / "saved")
