@@ -4,7 +4,7 @@ For each token it gets the token's embedding, and hidden states of three layers 
 A projection makes one vector of these; after the newest token, the draft's own result stands in its place, so that a
 chain of guesses needs no call of the decoder (Li et al. 2025). Names of tensors are those of published checkpoints.
 
-Shape legend: T tokens, D hidden width of the draft, F the decoder's hidden width times 3, S cache slots.
+Shape legend: T tokens, D hidden width of the draft, F the decoder's hidden width times 3.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from torch import nn
 
 from ..base.transformers_types import PreTrainedConfig
 from .common import (
-    Attention,
-    AttentionView,
     DecoderConfig,
-    GatedMLP,
     LayerKind,
-    LayerState,
     Norm,
     activation_gap,
     full_precision_linear,
@@ -30,11 +26,9 @@ from .common import (
     one_token,
     read_rotary,
     read_sizes,
-    rotary_angles,
     rotary_gap,
-    visible_slots,
 )
-from .first_eagle import FirstEagleNetwork
+from .first_eagle import EagleLayer, FirstEagleNetwork
 
 NUM_LAYERS_READ = 3
 """Layers of the decoder whose hidden states a draft reads."""
@@ -55,7 +49,7 @@ EAGLE_WEIGHT_MAP: dict[str, tuple[str, ...]] = {
 """Where each parameter comes from in published checkpoints."""
 
 
-class EagleNetwork(nn.Module):
+class EagleNetwork(EagleLayer):
     """The layer between the embedding and the head of an EAGLE-3 draft, with its own cache."""
 
     def __init__(
@@ -69,23 +63,12 @@ class EagleNetwork(nn.Module):
             num_draft_tokens: tokens that the draft can guess.
             is_residual_normed: attention adds to the normalized hidden states.
         """
-        super().__init__()
-        width, (kind,), self.is_residual_normed = sizes.hidden_size, sizes.layers, is_residual_normed
-        self.read_width, self.width = NUM_LAYERS_READ * target_width, width
-        self.embed = nn.Embedding(sizes.vocab_size, width)
+        super().__init__(sizes, num_draft_tokens=num_draft_tokens)
+        width, self.is_residual_normed = self.width, is_residual_normed
+        self.read_width = NUM_LAYERS_READ * target_width
         self.fc = nn.Linear(self.read_width, width, bias=False)
-        self.embed_norm, self.hidden_norm, self.mlp_norm, self.norm = (make_norm(width, sizes.norm) for _ in range(4))
-        self.attention, self.mlp = Attention(sizes, kind), GatedMLP(sizes)
+        self.embed_norm, self.hidden_norm, self.norm = (make_norm(width, sizes.norm) for _ in range(3))
         self.attention.qkv = make_linear(sizes, 2 * width, sum(self.attention.heads) * sizes.head_dim, bias=False)
-        self.head = nn.Linear(width, num_draft_tokens, bias=False)
-        (self._rotary,) = sizes.rotaries
-        inv_freq = torch.tensor(self._rotary.inv_freq, device="cpu")
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-
-    @property
-    def state(self) -> LayerState:
-        """Keys and values of its layer."""
-        return self.attention.state
 
     def project(self, hidden_1TF: torch.Tensor) -> torch.Tensor:
         """Make one vector of the decoder's hidden states."""
@@ -101,16 +84,8 @@ class EagleNetwork(nn.Module):
         """Return the layer's result [1, T, D], which the head and the next guess read."""
         normed_1TD = self.hidden_norm(hidden_1TD)
         x_1TD = (normed_1TD if self.is_residual_normed else hidden_1TD).float()
-        num_slots = states[0].shape[-1]
-        view = AttentionView(
-            positions_BT=positions_1T,
-            angles=rotary_angles(positions_1T, self.inv_freq, self._rotary),
-            mask=visible_slots(positions_1T, num_slots, None),
-            num_slots=num_slots,
-        )
         both_1TD = torch.cat((self.embed_norm(self.embed(ids_1T)), normed_1TD), -1)
-        x_1TD = x_1TD + self.attention(both_1TD, view, *states).float()
-        return x_1TD + self.mlp(self.mlp_norm(x_1TD)).float()
+        return self.layer(x_1TD, both_1TD, positions_1T, states)
 
     def guess(self, x_1TD: torch.Tensor) -> torch.Tensor:
         """Return the likeliest token [1, T], as the draft numbers tokens."""
