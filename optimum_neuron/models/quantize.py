@@ -187,7 +187,8 @@ def _require_useful(converted: int, unknown: Collection[str], left: dict[str, st
         hint = "Use the names of the checkpoint's modules, such as lm_head or model.layers.0.mlp.down_proj."
         raise ModelError(message, hint=hint, option="modules_to_not_convert", modules=sorted(unknown))
     if not converted:
-        message = f"No layer of this model but the head can be quantized: {_listed(left)}."
+        problems = listed([f"{name}: {reason}" for name, reason in left.items()], _MAX_NAMED, separator="; ")
+        message = f"No layer of this model but the head can be quantized: {problems or 'it has no linear layer'}."
         hint = "Pass int8, int4, or fp8, or remove quantization."
         raise ModelError(message, hint=hint, option="quantization", modules=left)
 
@@ -206,10 +207,4 @@ def _choice(scheme: Scheme, head_scheme: str, numbers: tuple[int, int], left: di
         value=scheme.name,
         reason=f"{' and '.join(counts)}{head}{inputs}; norms and embeddings of their own stay",
         rejected=tuple(Rejected(candidate=listed(names, _MAX_NAMED), reason=why) for why, names in groups.items()),
-    )
-
-
-def _listed(left: dict[str, str]) -> str:
-    return (
-        "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:_MAX_NAMED]) or "it has no linear layer"
     )

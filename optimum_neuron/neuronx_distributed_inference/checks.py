@@ -43,10 +43,8 @@ def check_values(given: Mapping[str, Any]) -> None:
         if name in _BUCKETS and not _are_buckets(value):
             message = f"{name}={value!r} is not a list of numbers of tokens."
             raise ConfigError(message, hint="Pass for example [128, 512].", option=name, value=value)
-        if (
-            name in _CHOICES
-            and str(plain := value.value if isinstance(value, enum.Enum) else value) not in _CHOICES[name]
-        ):
+        plain = value.value if isinstance(value, enum.Enum) else value
+        if name in _CHOICES and str(plain) not in _CHOICES[name]:
             raise invalid_choice(name, plain, _CHOICES[name])
 
 

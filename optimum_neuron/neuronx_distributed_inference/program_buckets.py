@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import ConfigError, ShapeError
+from ..errors import ShapeError, invalid_choice
 
 FIRST, SECOND = "first_fit", "second_fit"
 """The smallest bucket that fits, or the one after it."""
@@ -113,8 +113,7 @@ def bucket_of_prompt_with_prefix(
 def require_strategy(strategy: str) -> None:
     """Check the name of a strategy."""
     if strategy not in (FIRST, SECOND):
-        message = f"strategy={strategy!r} is unknown."
-        raise ConfigError(message, hint=f"Pass {FIRST!r} or {SECOND!r}.", option="strategy", value=strategy)
+        raise invalid_choice("strategy", strategy, (FIRST, SECOND))
 
 
 def _too_long(length: int, buckets: Sequence[object]) -> ShapeError:

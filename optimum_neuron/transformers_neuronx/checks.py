@@ -11,6 +11,7 @@ from transformers import PretrainedConfig
 
 from ..base.model_facts import facts_of
 from ..errors import ConfigError, ShapeError
+from ..options.sizes import is_count
 from .config import NeuronConfig
 
 LIMITS = ("max_position_embeddings", "n_positions")
@@ -24,7 +25,7 @@ def sizes(name: str, value: object) -> tuple[int, ...]:
     (64, 128)
     """
     numbers = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    if not numbers or any(not isinstance(one, int) or isinstance(one, bool) or one < 1 for one in numbers):
+    if not numbers or not all(map(is_count, numbers)):
         raise ConfigError(
             f"{name}={value!r} is not a whole number of at least 1, nor a list of them.",
             hint=f"Pass for example {name}=128.",

@@ -129,10 +129,9 @@ class SpeculativeGenerator:
         self, row: int, ids: torch.Tensor, start: int, sequence_length: int, ends: list[int], streamer: Any
     ) -> torch.Tensor:
         """Return one prompt with its answer."""
-        self._number = row
         start_ids = torch.tensor([start])
         self.draft.logits(ids, None, start_ids)
-        logits_V = self._scores(self.target, self.target.logits(ids, None, start_ids)[0, -1:])[0]
+        logits_V = self._scores(self.target, row, self.target.logits(ids, None, start_ids)[0, -1:])[0]
         if streamer is not None:
             streamer.put(ids)
         tokens = self._first(logits_V)
@@ -146,13 +145,13 @@ class SpeculativeGenerator:
                 streamer.put(tokens[None])
             if is_end.any() or ids.shape[1] >= sequence_length:
                 break
-            tokens = self._round(ids, min(self.k, sequence_length - ids.shape[1]))
+            tokens = self._round(row, ids, min(self.k, sequence_length - ids.shape[1]))
         if streamer is not None:
             streamer.end()
         return ids[0]
 
-    def _scores(self, model: NeuronModelBase, logits_KV: torch.Tensor) -> torch.Tensor:
-        """Return the logits whose softmax tokens are drawn from."""
+    def _scores(self, model: NeuronModelBase, row: int, logits_KV: torch.Tensor) -> torch.Tensor:
+        """Return the logits whose softmax tokens of a row are drawn from."""
         return logits_KV
 
     @property
@@ -162,8 +161,8 @@ class SpeculativeGenerator:
     def _first(self, logits_V: torch.Tensor) -> torch.Tensor:
         return logits_V.argmax(-1, keepdim=True) if self._is_greedy else torch.multinomial(logits_V.softmax(-1), 1)
 
-    def _round(self, ids_1C: torch.Tensor, num_tokens: int) -> torch.Tensor:
-        """Propose, check, and return the new tokens; the newest of `ids` is in no cache yet."""
+    def _round(self, row: int, ids_1C: torch.Tensor, num_tokens: int) -> torch.Tensor:
+        """Propose, check, and return the new tokens of a row; the newest of `ids` is in no cache yet."""
         column, proposals, draft_logits = ids_1C.shape[1] - 1, [ids_1C[0, -1:]], []
         # A draft may be behind by the last accepted proposal, which it never read.
         behind = min(column, self.draft.num_cached)
@@ -172,14 +171,14 @@ class SpeculativeGenerator:
             first = behind if number == 0 else position
             known = torch.cat([ids_1C[0, :-1], *proposals])[first : position + 1]
             logits_V = self.draft.logits(known[None], torch.arange(first, position + 1))[0, -1]
-            logits_V = self._scores(self.draft, logits_V[None])[0]
+            logits_V = self._scores(self.draft, row, logits_V[None])[0]
             draft_logits.append(logits_V)
             proposals.append(self._first(logits_V))
         tokens_K = torch.cat(proposals[1:])
         checked = torch.cat(proposals)[: self._room(column)]
         columns = torch.arange(column, column + len(checked))
         logits_KV = self.target.logits(checked[None], columns, num_logits=len(checked))[0]
-        logits_KV = self._scores(self.target, logits_KV)
+        logits_KV = self._scores(self.target, row, logits_KV)
         return self.acceptor(tokens_K[: len(checked) - 1], torch.stack(draft_logits), logits_KV)
 
     def _room(self, column: int) -> int:
@@ -250,12 +249,12 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
             input_ids, length, start_ids, self.eos_token_id, self.pad_token_id, attention_mask, streamer
         )
 
-    def _scores(self, model: NeuronModelBase, logits_KV: torch.Tensor) -> torch.Tensor:
+    def _scores(self, model: NeuronModelBase, row: int, logits_KV: torch.Tensor) -> torch.Tensor:
         """Logits of the tokens that the filters of a model's generation configuration leave."""
         sampling = model.generation_sampling
         if self._is_greedy or sampling is None:
             return logits_KV
-        return sampling.of_row(self._number).probabilities(logits_KV).log()
+        return sampling.of_row(row).probabilities(logits_KV).log()
 
 
 def _without_padding(

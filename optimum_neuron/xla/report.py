@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..base import env
-from ..base.wording import counted
+from ..base.wording import counted, listed
 from ..device.dynamo import report as compile_reports
 from .compiled import CompiledGraph
 from .places import PLACES, current
@@ -159,12 +159,11 @@ class XlaReport:
         number, read, shapes = changing[0]
         first, place = read[0], PLACES.at(read[0].place)
         largest = tuple(max(sizes) for sizes in zip(*shapes, strict=True)) if len(set(map(len, shapes))) == 1 else None
-        shown = ", ".join(f"{list(shape)}" for shape in shapes[:_MOST_SHAPES])
-        more = f" and {len(shapes) - _MOST_SHAPES} more" if len(shapes) > _MOST_SHAPES else ""
+        shown = listed([f"{list(shape)}" for shape in shapes], _MOST_SHAPES)
         remedy = f"Pad it to {list(largest)}, or to a few lengths ({_buckets(shapes)})." if largest else "Pad it."
         message = (
             f"The same {first_words(alike[0])} was compiled for {counted(len(alike), 'set', 'sets')} of shapes: input "
-            f"{number}, which {first.operator} reads first at {place}, was {shown}{more}. {remedy}"
+            f"{number}, which {first.operator} reads first at {place}, was {shown}. {remedy}"
         )
         warnings.warn(message, RecompileWarning, stacklevel=2)
 

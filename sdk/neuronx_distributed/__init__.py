@@ -18,13 +18,7 @@ from . import _inference
 refuse_beside("neuronx-distributed", __name__)
 importlib.import_module("optimum_neuron.neuronx_distributed.launching").begin()
 
-_ROOT = "optimum_neuron.neuronx_distributed"
-
-
-def _of(module: str, *names: str, **renamed: str) -> dict[str, str]:
-    """Names of a module here, and the vendor's names of others."""
-    both = {**dict.fromkeys(names), **renamed}
-    return {name: f"{_ROOT}.{module}:{target or name}" for name, target in both.items()}
+_of = _inference.of
 
 
 def _missing(alternative: str, *names: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ _CAPTURE = of(
 _NO_SCALES = Missing("Use QuantizedColumnParallel and QuantizedRowParallel, with a scale for each tensor or channel.")
 
 TOP = {
-    **{name: _V2[name] for name in ("ModelBuilder",)},
+    **_V2,
     **_MODEL,
     **_SHARD,
     **_STATE,

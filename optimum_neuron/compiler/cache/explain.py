@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.wording import listed
 from .entries import Entry
 
 _DIGEST = re.compile(r"[0-9a-f]{16,}")
@@ -93,8 +94,7 @@ def summary(fields: Mapping[str, Any]) -> str:
 
     leaves = sorted(_leaves(fields).items(), key=lambda item: rank(item[0]))
     texts = [f"{field} {value}" for field, value in leaves if value is not None and not _is_digest(value)]
-    rest = f", {len(texts) - _NUM_SUMMARY_FIELDS} more" if len(texts) > _NUM_SUMMARY_FIELDS else ""
-    return ", ".join(texts[:_NUM_SUMMARY_FIELDS]) + rest
+    return listed(texts, _NUM_SUMMARY_FIELDS)
 
 
 def _leaves(value: Mapping[str, Any] | list[Any] | tuple[Any, ...], where: str = "") -> dict[str, Any]:
