@@ -18,19 +18,9 @@ from .gguf import GgufName
 _PERMUTED = ("llama",)
 """Architectures of llama.cpp whose queries and keys have their rows by halves of a head."""
 _CHANGED = (
-    "bloom",
-    "gemma2",
-    "gemma3",
-    "gpt2",
-    "gpt-oss",
-    "lfm2",
-    "mamba",
-    "minimax-m2",
-    "nemotron",
-    "t5",
-    "t5encoder",
+    *("bloom", "gemma2", "gemma3", "gpt2", "gpt-oss", "lfm2", "mamba", "minimax-m2", "nemotron", "t5", "t5encoder"),
+    *("qwen2moe", "qwen3moe", "qwen35", "qwen35moe"),
 )
-_CHANGED_EXPERTS = ("qwen2moe", "qwen3moe", "qwen35", "qwen35moe")
 """Architectures of which llama.cpp changes numbers or joins tensors, so transformers converts them."""
 
 
@@ -44,7 +34,7 @@ def gguf_names(model: PreTrainedModel, architecture: str) -> dict[str, GgufName]
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-    if architecture not in kinds or architecture in (*_CHANGED, *_CHANGED_EXPERTS):
+    if architecture not in kinds or architecture in _CHANGED:
         return None
     table = get_tensor_name_map(kinds[architecture], model.config.num_hidden_layers)
     return dict(_placed(model, architecture, table))
