@@ -64,7 +64,7 @@ class Outbox:
         return bool(self._outputs) if request_id is None else request_id in self._numbers
 
     def register(self, request_id: str, handler: Handler, loop: asyncio.AbstractEventLoop) -> None:
-        """Call a function in an event loop for all outputs of a request, also for those that are kept."""
+        """Call a function in an event loop for all outputs of a request, also for outputs that are kept."""
         self._handlers[request_id] = handler, loop
         while request_id in self._handlers and (output := self.take(request_id)) is not None:
             self._call(output)

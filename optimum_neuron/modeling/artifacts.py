@@ -1,7 +1,7 @@
-"""Load the compiled program of a checkpoint from a folder of its own, as other libraries keep it.
+"""Load a compiled program from one folder and the weights from the checkpoint, as vLLM and transformers_neuronx do.
 
-Shapes that a user names must be those of the program. Whatever decides the numbers must be what an export of the
-checkpoint would have, named or not. The weights are those of the checkpoint.
+The shapes that a user passes must match the program. Options that change the numbers, such as the dtype, must be those
+that an export of the checkpoint would have, also where the user does not pass them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .weights import Weights
 Model = TypeVar("Model", bound=NeuronModel)
 
 _NUMBERS = ("torch_dtype", "quantization", "modules_to_not_convert", "kv_cache_dtype")
-"""Options that decide the numbers of a result, beside weights and configuration."""
+"""Options that change the numbers of a result, besides the configuration of the model."""
 
 
 def load_artifacts(
@@ -39,7 +39,7 @@ def load_artifacts(
         checkpoint: folder of the checkpoint.
         config: configuration of the checkpoint.
         weights: weights of the checkpoint, which may have another form than safetensors.
-        options: compile options that a user named.
+        options: compile options that the user passed.
     """
     source = ModelSource(name=str(checkpoint), folder=checkpoint, config=config, revision=None)
     expected, _ = neuron_config(source, dict(options))

@@ -1,6 +1,6 @@
 """`CompiledModel`: save, push, describe, and estimate a compiled model, and replace its weights.
 
-It does not depend on compiling and loading (`loading.py`), nor of the model's inputs. `ModelFacts` has its program,
+It depends neither on compiling and loading (`loading.py`) nor on the model's inputs. `ModelFacts` has its program,
 shapes, folders, and preprocessors by the names of Optimum Neuron; it runs nothing.
 """
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _ESTIMATE_HELP = "`optimum-cli neuron estimate --help`"
 
-
 _TOKENIZER_FILE = "tokenizer_config.json"
 _PREPROCESSORS = {
     "AutoTokenizer": (_TOKENIZER_FILE, "tokenizer.json"),
@@ -38,7 +37,7 @@ _PREPROCESSORS = {
 
 
 class ModelFacts:
-    """Properties of a compiled model; `model.py` adds the methods."""
+    """Properties of a compiled model; `CompiledModel` adds the methods."""
 
     prepared: Prepared
     neuron_config: Any

@@ -49,7 +49,7 @@ class SequenceSlots:
             slots: the slot of each row.
             ids_RT: the tokens.
             positions_RT: their positions.
-            mask: 1 for tokens of prompts; None: those that positions count from 0.
+            mask: 1 for tokens of prompts; None: derived from the positions.
             adapter_names: LoRA adapter of each prompt; None: the active one.
 
         Raises:

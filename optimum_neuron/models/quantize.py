@@ -1,9 +1,9 @@
-"""Quantization of a built decoder: which matrices are quantized, and what becomes of each.
+"""Quantization of a built decoder: which matrices are quantized, and with which scheme.
 
-Linear layers get the scheme. The head, and an embedding that is its weight, get 8 bits by rows whatever the scheme is:
-the head chooses the tokens, and it is the largest matrix of a small model. Experts get the scheme too. Everything else
-stays: norms, embeddings of their own (a step reads one row), and routers. The choice says so. Quantized matrices have
-outputs before inputs, also where plain ones have not, as in GPT-2.
+Linear layers and experts get the scheme. The head, and an embedding that is tied to it, get 8 bits by rows with every
+scheme: the head chooses the tokens, and it is the largest matrix of a small model. Norms, untied embeddings (a step
+reads one row), and routers are not quantized. The choice lists the layers that were left out, with the reasons.
+Quantized matrices are stored as [outputs, inputs], also in GPT-2, whose plain ones are [inputs, outputs].
 
     family = quantize_decoder(build_decoder(config, dtype="bfloat16"), Scheme.parse("int8"))
     print(family.quantization)
@@ -28,7 +28,7 @@ from .registry import Family
 from .splitter import is_transposed
 
 _DIRECT = ("kv_up", "shared_gate", "gate", "router")
-"""Linear layers whose weight is used without calling them, and those that choose experts."""
+"""Linear layers whose weight is used without calling them, and routers of experts."""
 
 _MAX_NAMED = 4
 

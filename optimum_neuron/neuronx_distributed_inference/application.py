@@ -6,7 +6,7 @@
     model.load("compiled")
     output = model(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
 
-A folder that `compile` writes has `neuron_config.json`, the export in `compiled/`, and that of a draft in `draft/`.
+A folder that `compile` writes has `neuron_config.json`, the export in `compiled/`, and a draft's export in `draft/`.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class NeuronBaseForCausalLM:
 
         Args:
             input_ids: tokens [batch, columns].
-            attention_mask: 1 for real tokens of prompts; None: those that `position_ids` counts.
+            attention_mask: 1 for real tokens of prompts; None: derived from `position_ids`.
             position_ids: positions; rows that begin at 0 are new sequences. None: of prompts.
             seq_ids: the sequence of each row, a number below the batch size; None: the first ones.
             sampling_params: [batch, 3] of `prepare_sampling_params`; None: those of the compiled configuration.

@@ -33,7 +33,7 @@ def checked_prompts(ids: Any, mask: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def positions_of(ids_RC: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the positions of tokens that nobody passed: those that a mask counts, and 1 for padding."""
+    """Return positions of tokens, counted from a mask, with 1 for padding."""
     num_rows, num_columns = ids_RC.shape
     if mask is None:
         return torch.arange(num_columns).expand(num_rows, -1)

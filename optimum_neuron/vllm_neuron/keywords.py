@@ -20,7 +20,7 @@ def check_keywords(given: Iterable[str], known: Iterable[str], *, what: str) -> 
 
     Args:
         given: keywords of a call.
-        known: those that there are.
+        known: keywords of the function.
         what: the function, for the message.
     """
     known = list(known)
@@ -30,7 +30,7 @@ def check_keywords(given: Iterable[str], known: Iterable[str], *, what: str) -> 
 
 
 def log_unused(names: Iterable[str], *, where: str = "on a simulated core") -> None:
-    """Name the keywords that were given and have no effect, in one line; say nothing if there are none."""
+    """Log keywords without effect in one line, if there are any."""
     if unused := ", ".join(names):
         logger.info(f"Without effect {where}: %s.", unused)
 

@@ -217,7 +217,7 @@ def unpack_nibbles(values: torch.Tensor) -> torch.Tensor:
 
 
 def _nonzero(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Scales as stored; that of a group of zeros is the smallest normal number."""
+    """Scales as stored; a group of zeros has the smallest normal number."""
     import torch
 
     return scale.abs().clamp(min=torch.finfo(dtype).tiny).copysign(scale).to(dtype)

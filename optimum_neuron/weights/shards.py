@@ -158,7 +158,7 @@ def unit_split(num_units: int, width: int, units: Sequence[Sequence[int]]) -> Sp
 
 
 def range_split(size: int, ranks: Sequence[Sequence[Range]]) -> Split:
-    """Divide a dimension into the ranges that each rank holds, in order; those that are neighbors become one."""
+    """Divide a dimension into the ranges that each rank holds, in order; neighbors become one."""
     return Split(size=size, parts=tuple(map(_joined, ranks)))
 
 
