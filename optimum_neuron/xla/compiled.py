@@ -22,7 +22,7 @@ from ..errors import ConfigError
 from ..hardware import Target, resolve_target
 from ..simulator.work import GraphWork, Step, work_on_device
 from . import stored
-from .recording import narrow, rebuild
+from .recording import rebuild
 from .tape import Closed, Operation, SlotState, operands, read_slots, read_tape
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ def _checked(module: fx.GraphModule, target: Target, flags: CompilerFlags) -> Gr
     wherever the script lies.
     """
     downcasts = flags.implicit_integer_downcast
-    narrow(module)
     checks = check_with_host(module, target, allow_host_ops=(), implicit_integer_downcast=downcasts)
     checks.raise_for_refusals(on_host=_ON_HOST)
     work = work_on_device(module)

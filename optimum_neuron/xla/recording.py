@@ -30,7 +30,7 @@ _DTYPES = {
 }
 """By their numbers in `c10::ScalarType`."""
 _ON_DEVICE = {**_DTYPES, 7: torch.float32}
-"""The same as PyTorch/XLA gives them to the Neuron compiler: it narrows float64."""
+"""The same in a compiled graph: PyTorch/XLA gives the Neuron compiler float32 for float64."""
 _DTYPE_NAMES = ("dtype", "out_dtype", "output_dtype")
 _PLACES_OF_TENSORS = ("layout", "device", "pin_memory", "generator")
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
@@ -50,24 +50,6 @@ def rebuild(operations: Sequence[Operation], slots: Sequence[SlotState]) -> fx.G
             else:
                 builder.add(operation)
         return builder.finish()
-
-
-def narrow(module: fx.GraphModule) -> None:
-    """Make float64 float32, as the compiler does: scripts for Neuron add losses and take positions in float64."""
-
-    def narrowed(value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(narrowed, value))
-        if value is torch.float64:
-            return torch.float32
-        is_wide = isinstance(value, torch.Tensor) and value.dtype == torch.float64
-        return value.to(torch.float32) if is_wide else value
-
-    for node in module.graph.nodes:
-        node.args = narrowed(node.args)
-        node.kwargs = {name: narrowed(value) for name, value in node.kwargs.items()}
-        if "val" in node.meta:
-            node.meta["val"] = narrowed(node.meta["val"])
 
 
 @functools.cache
