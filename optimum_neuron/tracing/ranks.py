@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..base.wording import listed
 from ..errors import WeightsError
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
+
+_NUM_SHOWN = 12
+"""Tensors that an error names; its data has all of them."""
 
 
 def stacked(artifact: Artifact, ranks: Sequence[Mapping[str, torch.Tensor]]) -> list[torch.Tensor]:
@@ -32,7 +36,7 @@ def stacked(artifact: Artifact, ranks: Sequence[Mapping[str, torch.Tensor]]) -> 
     states = set(metadata["states"])
     missing = [f"{name} of rank {r}" for r, own in enumerate(ranks) for name in names if name not in own]
     if missing:
-        message = f"The checkpoint has no {', '.join(missing)}."
+        message = f"The checkpoint has no {listed(missing, _NUM_SHOWN)}."
         raise WeightsError(message, hint="Divide the checkpoint of this model: shard_checkpoint.", missing=missing)
     problems: dict[str, str] = {}
     result = []
@@ -55,6 +59,7 @@ def stacked(artifact: Artifact, ranks: Sequence[Mapping[str, torch.Tensor]]) -> 
         else:
             problems[source] = "has different values on different ranks, and no layer divides it"
     if problems:
-        message = f"Weights do not fit the program: {'; '.join(f'{name} {text}' for name, text in problems.items())}."
+        texts = [f"{name} {text}" for name, text in problems.items()]
+        message = f"Weights do not fit the program: {listed(texts, _NUM_SHOWN, separator='; ')}."
         raise WeightsError(message, hint="Divide the checkpoint of this model: shard_checkpoint.", weights=problems)
     return result
