@@ -82,8 +82,7 @@ def _changes_of_single_pass(
         changes.append(f"{how} where it is float32: weights then take half")
     if traced and target.shares_memory and (change := _pipeline_that_fits(need, target, instance, num_cores)):
         changes.append(change)
-    if larger := [other for other in TARGETS.values() if other.compilable and _fits(need, other)]:
-        best = min(larger, key=lambda other: other.hbm_bytes_per_core())
+    if best := _smallest_that_fits(need):
         how = f"set OPTIMUM_NEURON_INSTANCE={best.instances[0].name}" if traced else f"pass instance_type={best.name}"
         again = " and use torch_neuronx.trace" if traced and target.shares_memory else ""
         changes.append(f"{how}{again}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
@@ -115,6 +114,12 @@ def _pipeline_that_fits(need: MemoryNeed, target: Target, instance: InstanceSpec
     return ""
 
 
+def _smallest_that_fits(need: MemoryNeed) -> Target | None:
+    """Return the target with the least memory of a core that holds a program; None if there is none."""
+    targets = (other for other in TARGETS.values() if other.compilable and _fits(need, other))
+    return min(targets, key=lambda other: other.hbm_bytes_per_core(), default=None)
+
+
 def _sentence(changes: Sequence[str]) -> str:
     text = "; or ".join(changes)
     return f"{text[0].upper()}{text[1:]}."
@@ -139,15 +144,13 @@ def _changes_that_fit(
         changes.append(f"divide {sizes} by {either}: the cache then takes {cache:.2f} GiB")
     if need.total - (need.weights + need.kv_cache) / 2 <= available:
         changes.append("pass torch_dtype=bfloat16 where the model is float32: weights and cache then take half")
-    larger = [other for other in TARGETS.values() if other.compilable and _fits(need, other)]
-    if larger:
-        best = min(larger, key=lambda other: other.hbm_bytes_per_core())
+    if best := _smallest_that_fits(need):
         changes.append(f"pass instance_type={best.name}: its cores have {best.hbm_bytes_per_core() / GIB:.0f} GiB")
     if (count := _degree_that_fits(need, available, instance, group_size, num_stages)) is not None:
         shared = "the model" if num_stages == 1 else "each stage"
         changes.append(f"pass tensor_parallel_size={count}: that many cores of {instance.name} share {shared}")
     else:
-        others = [] if larger else [other for other in TARGETS.values() if other.compilable and other != target]
+        others = [] if best else [other for other in TARGETS.values() if other.compilable and other != target]
         if num_stages == 1 and (change := _instance_that_fits(need, [target, *others], instance, group_size)):
             changes.append(change)
         if program is not None and (change := _instances_that_fit(program, target, instance, group_size)):
