@@ -5,7 +5,7 @@
     |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
     |   +-- AssertedConfigError (AssertionError)  NxD Inference asserts what the option breaks
     |   +-- NotSupportedError (NotImplementedError)  the vendor's library has a feature that is not here
-    |   +-- UnknownNameError (KeyError)     a name is not one of those that were stored
+    |   +-- UnknownNameError (KeyError)     no program, tensor, or state has the requested name
     |   +-- NotExportedError (FileNotFoundError)  a checkpoint was passed where only an export can be loaded
     |   +-- UnsupportedAttributeError (AttributeError)  a compiled model has no such method
     +-- ModelError (ValueError)             the folder, architecture or task cannot be used
@@ -121,7 +121,7 @@ class NotSupportedError(ConfigError, NotImplementedError):
 
 
 class UnknownNameError(ConfigError, KeyError):
-    """A name is not one of those that were stored."""
+    """No program, tensor, or state has the requested name, or its shape differs."""
 
     __str__ = NeuronError.__str__
 

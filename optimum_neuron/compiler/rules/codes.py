@@ -19,7 +19,7 @@ HARDWARE_CATALOGUE = "hardware catalogue"
 """Value of `ErrorCode.simulated_by` for the codes that `optimum_neuron.hardware` raises."""
 
 ON_HOST = "on the host with allow_host_ops"
-"""Where remedies let an operator run; a program without this option has words of its own for it."""
+"""Phrase of remedies. `Report.raise_for_refusals` replaces it for programs that do not have this option."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
