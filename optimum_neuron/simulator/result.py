@@ -139,7 +139,8 @@ class ClientLoad:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         data = dataclasses.asdict(self)
-        return data | dict.fromkeys(SERVED) | data.pop("served")
+        served = data.pop("served")
+        return data | dict.fromkeys(SERVED) | served
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from transformers import AutoConfig
 from optimum_neuron.batching import Request, SimulatedTimes
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.runtime import ServingCost
-from optimum_neuron.simulator import constants, estimate, serve_clients
+from optimum_neuron.simulator import SERVED, constants, estimate, serve_clients
 from optimum_neuron.simulator.continuous import ServedPool
 from optimum_neuron.simulator.rows import ServedRows
 from tests.raising import raises
@@ -82,7 +82,9 @@ def test_estimate_has_what_clients_see():
     usd_per_s = estimate(LLAMA, **SHAPE).usd_per_h / 3600
     assert many.usd_per_1m.value == pytest.approx(usd_per_s / many.tokens_per_s.value * 1e6)
     assert many.usd_per_1m.low < many.usd_per_1m.value < many.usd_per_1m.high
-    assert many.to_dict()["requests_per_s"]["value"] == pytest.approx(many.tokens_per_s.value / 64)
+    data = many.to_dict()
+    assert data["requests_per_s"]["value"] == pytest.approx(many.tokens_per_s.value / 64)
+    assert data.keys() == {*SERVED, "num_clients", "requests_per_s", "tokens_per_s", "usd_per_1m", "note"}
 
 
 @pytest.mark.parametrize("num_answer", [20, 61])
