@@ -20,6 +20,7 @@ from ..errors import ConfigError, invalid_choice, nearest
 from ..neuronx_distributed_inference import NAMES, OF_EXPERTS
 from ..options.option import check_known
 from ..options.peer_attributes import joined
+from ..options.sizes import is_rising
 from ..transformers_neuronx import NeuronConfig
 
 if TYPE_CHECKING:
@@ -214,11 +215,9 @@ def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions
 
 
 def _rising(config: Mapping[str, Any], name: str) -> Sequence[int]:
-    sizes = config.get(name) or ()
-    if not isinstance(sizes, (list, tuple)):
+    sizes: Sequence[int] = config.get(name) or ()
+    if sizes and not is_rising(sizes):
         raise _not_one_of(name, sizes, "a list of rising whole numbers")
-    if any(not isinstance(size, int) or size < 1 for size in sizes) or list(sizes) != sorted(set(sizes)):
-        raise _not_one_of(name, list(sizes), "a list of rising whole numbers")
     return sizes
 
 

@@ -137,7 +137,7 @@ def load_model(
     Args:
         kind: class of the model.
         served: the model of the server.
-        config: configuration of the model, which that of artifacts must not contradict.
+        config: configuration of the model, which must match the artifacts.
         is_exported: whether the source is exported already.
         defaults: options of an export, unless the model of the server has others.
     """
