@@ -8,7 +8,7 @@ from .device import NUM_ELEMENTS
 from .harness import Row, Settings, in_turn, ratio, rows_of, seconds
 
 NUM_CALLS, NUM_LAPS = 200, 100
-"""Operators of a graph, and graphs of a turn, of which the quickest counts: others wait for a busy machine."""
+"""Operators of a graph, and graphs of a turn. The fastest graph of a turn counts: others may wait for the machine."""
 SIZES = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
 """Of SmolLM2-135M; weights are random."""
 NUM_TOKENS, NUM_STEPS = 128, 1

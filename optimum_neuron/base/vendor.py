@@ -14,7 +14,7 @@ INSTALL_SDK = f"`pip install {SDK_DISTRIBUTION}`, or `pip install ./sdk` in a ch
 """Install commands, from an index and from a checkout."""
 
 SIMULATED = "optimum-neuron-sim"
-"""Installer of distributions that only stand for the vendor's, for libraries that ask for their versions."""
+"""Value of INSTALLER in distributions that exist only for libraries that ask for the vendor's version."""
 
 
 def refuse_beside(distribution: str, module: str, *, own: str = SDK_DISTRIBUTION, install: str = INSTALL_SDK) -> None:

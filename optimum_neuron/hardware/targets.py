@@ -103,8 +103,8 @@ class Target:
 
     @property
     def keeps_rounded_weights(self) -> bool:
-        """Whether weights lie in memory in the 16 bits that they are rounded to: neuron-cc writes them into the NEFF so
-        (Neuron docs, Mixed precision and performance-accuracy tuning (neuron-cc))."""
+        """Whether memory has rounded weights in 16 bits, because neuron-cc writes them into the NEFF in 16 bits (Neuron
+        docs, Mixed precision and performance-accuracy tuning (neuron-cc))."""
         return self.core.generation == 1
 
     def hbm_bytes_of_one_core(self, lnc: int | None = None) -> int:

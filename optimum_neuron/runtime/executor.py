@@ -3,7 +3,7 @@
 It does not depend on models or files. Weights and constants are bound when it is made; state tensors are passed with
 each call, because one program may serve several batches.
 
-Libraries below Python are set for that, too. GNU's OpenMP, which torch has on Linux, keeps a team of threads for every
+This module also configures OpenMP and glibc. GNU's OpenMP, which torch has on Linux, keeps a team of threads for every
 thread that ever ran an operator in parallel. As soon as there are more of them than cores, threads no longer wait for
 each other actively but sleep, also in the only team that works: 8 rows of SmolLM2 then took 30 ms a step instead of 19.
 
@@ -208,7 +208,7 @@ _SOFT = 1
 
 
 def rest_threads() -> bool:
-    """End the calling thread's team; False if it is within a parallel operator, or torch has no OpenMP that can."""
+    """End the OpenMP team of the calling thread; False within a parallel operator, or if torch's OpenMP cannot."""
     pause = _pause()
     return pause is not None and pause(_SOFT) == 0
 
@@ -230,7 +230,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Set it for this process, once; False where the C library has no such setting."""
+    """Make glibc keep freed memory in this process; False if the C library has no such setting."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -138,7 +138,7 @@ class Session:
             self._weights = list(weights)
 
     def state_of(self, name: str, rank: int) -> torch.Tensor:
-        """The state of a rank, on its core; written in place, it is the value before the next call.
+        """Return the state of a rank on its core. An in-place write to it takes effect with the next call.
 
         Raises:
             UnknownNameError: the program has no such state, or no result depends on that of the rank.

@@ -33,7 +33,7 @@ SHORT_METRICS = (
 )
 """Metrics of a short report."""
 DEVICE_PREFIX = "xla::"
-"""Of counters of operators of the device; those that ran on the host have the prefix of their library, as in torch."""
+"""Prefix of counters of operators on the device. On the host, the prefix is that of the library, such as `aten::`."""
 
 
 @dataclasses.dataclass(kw_only=True)
