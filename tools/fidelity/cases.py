@@ -204,29 +204,32 @@ def _layout(row: Row) -> Layout:
     )
 
 
+def _plan(row: Row) -> ServingPlan:
+    """Work of the requests of a row."""
+    assert row.batch and row.sequence_length and row.input_length and row.output_length
+    return plan_serving(
+        sizes_of(row.model),
+        _stack(row),
+        _layout(row),
+        batch_size=row.batch,
+        sequence_length=row.sequence_length,
+        input_length=row.input_length,
+        output_length=row.output_length,
+        concurrency=row.concurrency,
+    )
+
+
 def _decoder(row: Row, shared: dict[tuple[Any, ...], Timed]) -> Callable[[Constants], float]:
     """A row of a decoder; rows of one configuration share a plan, and its times with the newest constants."""
-    instance, target, chips = _hardware(row)
-    stack = _stack(row)
-    assert row.batch and row.sequence_length and row.input_length and row.output_length
+    price = INSTANCES[row.instance].price_reserved_usd_per_h or 0.0
     whole = row.metric not in ("ttft_ms", "tpot_ms")
     shape = (row.batch, row.sequence_length, row.input_length, row.output_length, row.concurrency)
-    key = (row.model, row.instance, row.cores, row.weight_bytes, stack, *shape, whole)
+    key = (row.model, row.instance, row.cores, row.weight_bytes, _stack(row), *shape, whole)
     if key not in shared:
-        plan = plan_serving(
-            sizes_of(row.model),
-            stack,
-            _layout(row),
-            batch_size=row.batch,
-            sequence_length=row.sequence_length,
-            input_length=row.input_length,
-            output_length=row.output_length,
-            concurrency=row.concurrency,
-        )
+        plan = _plan(row)
         # Only whole answers depend on steps at other contexts than the median one.
-        plan = plan if whole else dataclasses.replace(plan, steps=())
-        shared[key] = Timed(plan, core_rates(target), target.core.generation, instance.family, chips)
-    timed, price = shared[key], instance.price_reserved_usd_per_h or 0.0
+        shared[key] = _timed(row, plan if whole else dataclasses.replace(plan, steps=()))
+    timed = shared[key]
 
     def predict(constants: Constants) -> float:
         times = timed.times(constants)
@@ -258,23 +261,12 @@ def _served(row: Row, shared: dict[tuple[Any, ...], Callable[[Constants], Served
 
 
 def _load(row: Row, copies: int) -> Callable[[Constants], Served]:
-    assert row.batch and row.sequence_length and row.input_length and row.output_length and row.concurrency
-    plan = plan_serving(
-        sizes_of(row.model),
-        _stack(row),
-        _layout(row),
-        batch_size=row.batch,
-        sequence_length=row.sequence_length,
-        input_length=row.input_length,
-        output_length=row.output_length,
-    )
-    instance, target, chips = _hardware(row)
-    timed = Timed(plan, core_rates(target), target.core.generation, instance.family, chips)
-    num_clients = row.concurrency // copies
+    assert row.concurrency
+    timed, num_clients = _timed(row, _plan(row)), row.concurrency // copies
 
     def load(constants: Constants) -> Served:
-        cost = host_cost(constants, plan.stack, family=instance.family, basis="")
-        return serve_clients(served_rows(plan, timed.times(constants), cost), num_clients)
+        cost = host_cost(constants, timed.plan.stack, family=timed.family, basis="")
+        return serve_clients(served_rows(timed.plan, timed.times(constants), cost), num_clients)
 
     return load
 
@@ -294,12 +286,14 @@ class Timed:
         """Times with these constants."""
         if self.newest is None or self.newest[0] is not constants:
             fitted, host = constants.cores[self.generation], constants.hosts[self.plan.stack.host]
-            chips, family = self.num_chips, self.family
-            self.newest = (
-                constants,
-                serving_times(self.plan, self.rates, fitted, host, family=family, num_chips=chips),
-            )
+            times = serving_times(self.plan, self.rates, fitted, host, family=self.family, num_chips=self.num_chips)
+            self.newest = (constants, times)
         return self.newest[1]
+
+
+def _timed(row: Row, plan: ServingPlan) -> Timed:
+    instance, target, chips = _hardware(row)
+    return Timed(plan, core_rates(target), target.core.generation, instance.family, chips)
 
 
 def _profile(row: Row) -> Callable[[Constants], float]:
