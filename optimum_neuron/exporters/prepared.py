@@ -1,7 +1,8 @@
 """A compiled model with the record of its compile: what `prepare.py` returns, and folders and models are made of.
 
-`Progress` says how far it is: one line for each step on stderr, disabled by the Hub's switch. `watching` tells a server
-of the same steps."""
+`Progress` shows the steps of such a compile on stderr, one line each; the Hub's switch for progress bars disables it.
+`watching` reports the same steps to a server.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One use of a model, and a loaded program that notes which graphs it runs.
+"""One use of a model, run with the compiled model, which notes its graphs, and with the reference model.
 
-The reference model is run with what a compiled model rounds: all it computes, or keys and values stored in 8 bits. The
+The reference model rounds what the compiled model rounds: all it computes, or keys and values stored in 8 bits. The
 tokens of a prompt attend to each other before their keys and values are stored, later tokens to what is stored.
 
     with computing_in(model, torch.bfloat16):
@@ -19,14 +19,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ..base.transformers_types import PreTrainedModel
 from ..compiler import group_size_of
 from ..models import as_cached, forgetting, persistent_buffers
 
 if TYPE_CHECKING:
-    import torch
-
     from ..compiler import Graph, Program
     from ..runtime import LoadedProgram, State
 
@@ -129,9 +128,6 @@ def unflatten(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 @contextlib.contextmanager
 def computing_in(reference: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     """Let a model compute in a narrow dtype; its own weights, statistics of norms among them, come back."""
-    import torch
-    from torch import nn
-
     norms = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     tensors = [*reference.parameters(), *(buffer for _, buffer in persistent_buffers(reference))]
     weights = {tensor: tensor.data for tensor in tensors if tensor.is_floating_point()}
@@ -152,8 +148,6 @@ def computing_in(reference: PreTrainedModel, dtype: torch.dtype) -> Iterator[Non
 
 def cache_dtype(program: Program) -> torch.dtype | None:
     """Return the dtype of 8 bits in which a program stores keys and values, or None for another one."""
-    import torch
-
     dtypes = {spec.dtype for name, spec in program.states.items() if name.startswith("key_cache.")}
     return next((getattr(torch, name) for name in dtypes if getattr(torch, name).itemsize == 1), None)
 
@@ -186,7 +180,6 @@ def cached_logits(
         num_exact: tokens at the beginning that attend to each other as they are; the others attend to stored ones.
         **options: what the model takes beside token ids, for each token.
     """
-    import torch
     from transformers import DynamicCache
 
     from ..upstream.cache_argument import CACHE

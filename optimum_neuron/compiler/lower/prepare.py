@@ -1,8 +1,8 @@
 """Transformations of weights, done once at load because the host is faster on the result: packed, or with the norm
 folded in.
 
-`find` looks at one body, `plan` at a whole program: a weight is prepared only if every use of it agrees, so that one
-tensor takes the place of another and nothing else changes. It does not depend on files or of the chip.
+`find` looks at one body, `plan_preparations` at a whole program: a weight is prepared only if every use of it agrees,
+so that one tensor takes the place of another and nothing else changes. It does not depend on files or on the chip.
 
     plan = plan_preparations(program, {"sub_..."})
     weights = plan.apply(weights)          # for the executor

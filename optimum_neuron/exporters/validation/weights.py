@@ -54,6 +54,6 @@ def require_same_weights(errors: Mapping[str, float], reader: Choice[str]) -> No
     if not wrong:
         return
     shown = listed([f"{name} by {error:.3g}" for name, error in wrong.items()], _NUM_SHOWN)
-    message = f"Weights of the compiled model differ from those that {reader.value} reads: {shown}."
+    message = f"Weights of the compiled model do not match the checkpoint as read by {reader.value}: {shown}."
     hint = "Pass the checkpoint that it was quantized from, and report this one."
     raise ValidationError(message, hint=hint, weights=wrong, reader=reader.value)

@@ -1,4 +1,4 @@
-"""How a decoder is called, and its capture by such a call: axes, padding, and limits of its inputs, and states."""
+"""How graphs call a decoder: axes, padding, and limits of the inputs, device-resident states, and captures of calls."""
 
 from __future__ import annotations
 
