@@ -1,4 +1,4 @@
-"""Named passes over programs: outline, stretch, auto-cast, verify. Each is a function with its own module."""
+"""Named passes over programs: outline, stretch, auto-cast, verify. Each is a function."""
 
 import lazy_loader
 
