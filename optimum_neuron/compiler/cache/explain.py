@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.wording import listed
 from .entries import Entry
 
 _DIGEST = re.compile(r"[0-9a-f]{16,}")
@@ -94,7 +93,8 @@ def summary(fields: Mapping[str, Any]) -> str:
 
     leaves = sorted(_leaves(fields).items(), key=lambda item: rank(item[0]))
     texts = [f"{field} {value}" for field, value in leaves if value is not None and not _is_digest(value)]
-    return listed(texts, _NUM_SUMMARY_FIELDS)
+    rest = f", {len(texts) - _NUM_SUMMARY_FIELDS} more" if len(texts) > _NUM_SUMMARY_FIELDS else ""
+    return ", ".join(texts[:_NUM_SUMMARY_FIELDS]) + rest
 
 
 def _leaves(value: Mapping[str, Any] | list[Any] | tuple[Any, ...], where: str = "") -> dict[str, Any]:
