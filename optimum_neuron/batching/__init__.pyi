@@ -1,6 +1,6 @@
 from .blocks import BlockPool as BlockPool, chain_hashes as chain_hashes
 from .candidates import CandidateSampler as CandidateSampler, candidate_sampler as candidate_sampler
-from .clock import Clock as Clock, serve_trace as serve_trace
+from .clock import Clock as Clock, arrival_s as arrival_s, serve_trace as serve_trace
 from .engine import Engine as Engine
 from .manager import BatchingManager as BatchingManager
 from .request import Adapter as Adapter, Request as Request, SimulatedTimes as SimulatedTimes

@@ -39,9 +39,13 @@ class Clock:
         """Add a chunk of a prompt, which takes so long on the device."""
         self._spend(device_s + self.cost.chunk_s)
 
-    def step(self, device_s: float, *, num_rows: int) -> None:
-        """Add a decode step of so many requests, which takes so long on the device."""
-        self._spend(device_s + self.cost.step_s + num_rows * self.cost.row_s)
+    def step(self, device_s: float, *, num_rows: int, num_steps: int = 1) -> None:
+        """Add decode steps of so many requests, each of which takes so long on the device."""
+        self._spend(num_steps * self.step_s(device_s, num_rows))
+
+    def step_s(self, device_s: float, num_rows: int) -> float:
+        """Return the time of such a step."""
+        return device_s + self.cost.step_s + num_rows * self.cost.row_s
 
     def wait_until(self, now_s: float) -> None:
         """Skip the time until a request arrives."""
@@ -108,15 +112,16 @@ def serve_trace(server: Server, requests: Sequence[Request]) -> None:
         print([request.simulated.ttft_s for request in requests])
         ```
     """
-    coming = collections.deque(sorted(requests, key=_arrival_s))
+    coming = collections.deque(sorted(requests, key=arrival_s))
     while coming or server.has_work:
         if not server.has_work:
-            server.clock.wait_until(_arrival_s(coming[0]))
-        while coming and _arrival_s(coming[0]) <= server.clock.now_s:
+            server.clock.wait_until(arrival_s(coming[0]))
+        while coming and arrival_s(coming[0]) <= server.clock.now_s:
             server.add(coming.popleft())
         server.step()
 
 
-def _arrival_s(request: Request) -> float:
+def arrival_s(request: Request) -> float:
+    """Return when a request of a trace arrives."""
     assert request.simulated.arrival_s is not None, "a request of a trace has an arrival"
     return request.simulated.arrival_s

@@ -69,6 +69,10 @@ class ServedPool:
         """Return a server without requests."""
         return SimulatedEngine(self)
 
+    def serve(self, requests: Sequence[Request]) -> None:
+        """Serve requests that arrive in this order, at the times that they have."""
+        serve_trace(self.engine(), requests)
+
 
 def served_pool(
     program: Program,
@@ -190,7 +194,7 @@ def simulate_requests(pool: ServedPool | ServedRows, arrivals_s: Sequence[float]
         )
         for number, arrival_s in enumerate(sorted(arrivals_s))
     ]
-    serve_trace(pool.engine(), requests)
+    pool.serve(requests)
     return [request.simulated for request in requests]
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
+from collections.abc import Sequence
 
-from ..batching import Clock, Request
+from ..batching import Clock, Request, arrival_s
 from ..runtime import ServingCost
 
 
@@ -51,6 +53,16 @@ class ServedRows:
         """Return a server without requests."""
         return RowEngine(self)
 
+    def serve(self, requests: Sequence[Request]) -> None:
+        """Serve requests that arrive in this order, at the times that they have."""
+        coming, engine = collections.deque(requests), self.engine()
+        while coming or engine.has_work:
+            if not engine.has_work:
+                engine.clock.wait_until(arrival_s(coming[0]))
+            while coming and arrival_s(coming[0]) <= engine.clock.now_s:
+                engine.add(coming.popleft())
+            engine.advance(arrival_s(coming[0]) if coming else math.inf)
+
 
 class RowEngine:
     """Serves requests in order, and runs no graph: it knows how long each takes."""
@@ -72,23 +84,32 @@ class RowEngine:
 
     def step(self) -> None:
         """Read the prompts that have a row, then do a step."""
-        first: list[Request] = []
-        while self._waiting and len(self._running) + len(first) < self._rows.num_rows:
-            first.append(self._waiting.popleft())
-            first[-1].simulated.start(self.clock.now_s)
+        self.advance(self.clock.now_s)
+
+    def advance(self, until_s: float) -> None:
+        """Read the prompts that have a row, then do steps up to a time, at least one, or until an answer ends."""
+        num_free = self._rows.num_rows - len(self._running)
+        first = [self._waiting.popleft() for _ in range(min(num_free, len(self._waiting)))]
+        for request in first:
+            request.simulated.start(self.clock.now_s)
         if first:
             self.clock.read(len(first) * self._rows.prompt_s)
-            self._add_tokens(first)
-            self._running += first
-        if self._running:
-            self.clock.step(self._rows.step_s, num_rows=len(self._running))
-            self._add_tokens(self._running)
-
-    def _add_tokens(self, requests: list[Request]) -> None:
-        for request in requests:
-            if not is_answered(request):
-                request.simulated.note_answer(self.clock.now_s, request.simulated.num_tokens + 1)
+            self._add_tokens(first, 1)
+            self._running += [request for request in first if not is_answered(request)]
+        if not self._running:
+            return
+        num_rows, device_s = len(self._running), self._rows.step_s
+        num_steps = min(request.max_new_tokens - request.simulated.num_tokens for request in self._running)
+        if until_s < math.inf:
+            left_s = until_s - self.clock.now_s
+            num_steps = max(min(num_steps, math.ceil(left_s / self.clock.step_s(device_s, num_rows))), 1)
+        self.clock.step(device_s, num_rows=num_rows, num_steps=num_steps)
+        self._add_tokens(self._running, num_steps)
         self._running = [request for request in self._running if not is_answered(request)]
+
+    def _add_tokens(self, requests: Sequence[Request], num_tokens: int) -> None:
+        for request in requests:
+            request.simulated.note_answer(self.clock.now_s, request.simulated.num_tokens + num_tokens)
 
 
 def is_answered(request: Request) -> bool:
