@@ -116,7 +116,8 @@ def test_refusal_of_installed_command(tmp_path):
 # The simulated machine.
 
 
-def test_model_larger_than_memory(checkpoint, tmp_path, cli):
+def test_model_larger_than_memory(checkpoint, tmp_path, cli, monkeypatch):
+    monkeypatch.setattr("optimum_neuron.exporters.build.write_program", None)  # no NEFF is made, in the cache neither
     words = ["--batch_size", "1000000", "--sequence_length", "64", "--prefill_buckets", "1", "-O1"]
     result = cli("export", "neuron", "-m", str(checkpoint), str(tmp_path / "out"), *words, "--json")
     error = result.json["error"]

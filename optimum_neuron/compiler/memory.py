@@ -64,15 +64,27 @@ def memory_need(program: Program, target: Target | None = None) -> MemoryNeed:
     return fullest_need(stage_needs(program, target))
 
 
-def fullest_need(needs: Sequence[MemoryNeed], *, cores_of_memory: int = 1) -> MemoryNeed:
-    """Return what the fullest memory holds, of the needs of each stage's core; `cores_of_memory` in a row share one."""
-    groups = [needs[first : first + cores_of_memory] for first in range(0, len(needs), cores_of_memory)]
-    return max(map(_sum, groups), key=lambda need: need.total)
+def fullest_need(
+    needs: Sequence[MemoryNeed], *, cores_of_memory: int = 1, num_memories: int | None = None
+) -> MemoryNeed:
+    """Return what the fullest memory holds.
+
+    Args:
+        needs: of the core of each stage, or of each program that takes the next core.
+        cores_of_memory: cores in a row that share a memory.
+        num_memories: how many there are; programs beyond the last core start again at the first.
+    """
+    held: dict[int, list[MemoryNeed]] = {}
+    for index, need in enumerate(needs):
+        memory = index // cores_of_memory
+        held.setdefault(memory if num_memories is None else memory % num_memories, []).append(need)
+    return max((_sum(group, cores_of_memory) for group in held.values()), key=lambda need: need.total)
 
 
-def _sum(needs: Sequence[MemoryNeed]) -> MemoryNeed:
-    names = [field.name for field in dataclasses.fields(MemoryNeed)]
-    return MemoryNeed(**{name: sum(getattr(need, name) for need in needs) for name in names})
+def _sum(needs: Sequence[MemoryNeed], num_cores: int) -> MemoryNeed:
+    """Add needs; microcode is there once for each core."""
+    total = {field.name: [getattr(need, field.name) for need in needs] for field in dataclasses.fields(MemoryNeed)}
+    return MemoryNeed(**{name: sum(sizes[:num_cores] if name == "code" else sizes) for name, sizes in total.items()})
 
 
 def stage_needs(program: Program, target: Target | None = None) -> tuple[MemoryNeed, ...]:

@@ -8,16 +8,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..artifact import core_count
 from ..base import env
 from ..base.core import Choice
-from ..compiler import Compiled, compile_graphs, parse_flags, write_program
+from ..compiler import Compiled, compile_graphs, parse_flags, stage_needs, write_program
 from ..compiler.cache import CompileCache
 from ..compiler.rules import Report, base_name, host_ops, neuroncore_v1
 from ..errors import ConfigError, nearest
-from ..hardware import Target, taking_e4m3fn
+from ..hardware import Target, resolve_instance, taking_e4m3fn
 from ..kinds import Plan, kind_of
 from ..options.configuration import CompileConfig
+from ..runtime import require_fit
 from ..sources import ModelSource
+from ..weights import Shards
 from .request import entry_fields, label_of, request_fields, without_weights
 
 
@@ -121,6 +124,8 @@ def cached_neff(
         if entry.value is not None:
             return Choice(value=entry.value, reason=entry.reason)
     built = compile_source(source, config, target, trust_remote_code=trust_remote_code, on_done=on_done)
+    if source.has_weights:
+        _require_memory(built, source, config, target)
 
     def produce(path: Path) -> None:
         write_program(
@@ -133,6 +138,19 @@ def cached_neff(
     fields = entry_fields(built.compiled.program, built.metadata, source, config)
     result = cache.get_or_compile(fields, produce, request=request, label=label_of(source))
     return Choice(value=result.path, reason=result.choice.reason, rejected=result.choice.rejected)
+
+
+def _require_memory(built: Built, source: ModelSource, config: CompileConfig, target: Target) -> None:
+    """Check that a core, or a chip whose cores share their memory, holds the model, before its NEFF is written."""
+    program, shards = built.compiled.program, built.metadata.get("shards")
+    require_fit(
+        stage_needs(program, target),
+        instance=resolve_instance(config.instance_type).value,
+        target=target,
+        model_name=source.name,
+        num_cores=core_count(program, Shards() if shards is None else Shards.from_dict(shards)).value,
+        program=program,
+    )
 
 
 def cache_request(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import CoreBusyError, NeuronError
+from ..errors import CoreBusyError, DeviceMemoryError, NeuronError
 from ..hardware import InstanceSpec
 from .core_choice import num_usable, ranges
 from .core_files import table
@@ -183,11 +183,18 @@ def _on_each(
             raise busy[0]
         if busy:
             raise _busy(busy, [core for copy in copies for core in core_ids(copy)], len(cores), model)
-    except NeuronError:
+    except NeuronError as error:
         for copy in copies:
             drop(copy)
+        if isinstance(error, DeviceMemoryError) and copies:
+            raise _no_room(error, len(copies), len(cores)) from error
         raise
     return copies
+
+
+def _no_room(error: DeviceMemoryError, num_fitting: int, num_copies: int) -> DeviceMemoryError:
+    hint = f"Load at most {num_fitting} of the {num_copies} replicas on these cores, or simulate a larger instance."
+    return DeviceMemoryError(error.message, hint=hint, **error.details, num_copies=num_copies, num_fitting=num_fitting)
 
 
 def _busy(errors: Sequence[CoreBusyError], free: Sequence[int], num_copies: int, model: str) -> CoreBusyError:

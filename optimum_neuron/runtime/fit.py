@@ -40,7 +40,7 @@ def require_fit(
     """Check that a program fits the HBM of each core, or, where the cores of a chip share a memory, of each chip.
 
     Args:
-        needs: of a core of each pipeline stage, by stage.
+        needs: of a core of each pipeline stage, by stage; of a model in segments, those of all of them.
         instance: the simulated instance.
         target: Target that the program was compiled for.
         model_name: for messages.
@@ -49,7 +49,8 @@ def require_fit(
         traced: whether a trace made the program, which has no options of an export.
     """
     available = target.hbm_bytes_of_one_core()
-    need = fullest_need(needs, cores_of_memory=target.chip.num_cores if target.shares_memory else 1)
+    sharing = {"cores_of_memory": target.chip.num_cores, "num_memories": instance.num_chips}
+    need = fullest_need(needs, **sharing) if target.shares_memory else fullest_need(needs)
     if need.total <= available:
         return
     holder = "chip" if target.shares_memory else "core"

@@ -22,6 +22,7 @@ from ..compiler import (
     COMPILER_VERSION,
     Compiled,
     CompilerFlags,
+    MemoryNeed,
     Program,
     compile_graphs,
     parse_flags,
@@ -103,19 +104,51 @@ def work_folder(compiler_workdir: str | Path | None, temp_dir: str | None) -> It
         yield Path(folder)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linked:
+    """Entries of one model as a program, of which no file is written yet."""
+
+    name: str
+    """Class of the user's model."""
+    compiled: Compiled
+    """Program and the decisions made on the way."""
+    tensors: dict[str, torch.Tensor]
+    """Weights by the program's names; empty if their values come later."""
+    flags: Flags
+    """As given."""
+    metadata: dict[str, Any]
+    """Facts of the NEFF besides the program."""
+
+    @functools.cached_property
+    def needs(self) -> tuple[MemoryNeed, ...]:
+        """Memory that it takes on a core of each pipeline stage, by stage."""
+        return stage_needs(self.compiled.program, self.flags.target)
+
+
 def compile_entries(
+    entries: Mapping[str, Entry], flags: Flags, folder: Path, *, inline_weights: bool, **options: Any
+) -> tuple[Neff, list[torch.Tensor]]:
+    """Compile entries of one model into `graph.neff` in a folder; options are those of `link_entries`.
+
+    Returns:
+        The open NEFF, and the separate weights, an empty list if they are inlined.
+    """
+    linked = link_entries(entries, flags, **options)
+    require_memory([linked], linked.name)
+    return write_linked(linked, folder, inline_weights=inline_weights)
+
+
+def link_entries(
     entries: Mapping[str, Entry],
     flags: Flags,
-    folder: Path,
     *,
-    inline_weights: bool,
     host_ops: Collection[str] = (),
     facts: Mapping[str, Any] | None = None,
     stages: Sequence[str] = (),
     num_ranks: int = 1,
     divided: Collection[str] | None = None,
-) -> tuple[Neff, list[torch.Tensor]]:
-    """Compile entries of one model, by the name of their graphs, into `graph.neff` in the folder.
+) -> Linked:
+    """Capture and check entries of one model, by the name of their graphs, and make one program of them.
 
     Args:
         host_ops: unsupported operators that run on the host.
@@ -124,9 +157,6 @@ def compile_entries(
         num_ranks: cores that exchange tensors; the entries are the program of one of them.
         divided: weights of which each rank has its own, one after the other in the first dimension; values come later
             then, and None takes those of the entries.
-
-    Returns:
-        The open NEFF, and the separate weights, an empty list if they are inlined.
     """
     options = flags.flags
     for entry in entries.values():
@@ -148,44 +178,48 @@ def compile_entries(
     first = next(iter(entries.values()))
     tensors = tensors_of(entries, compiled.program) if divided is None else {}
     require_dtypes({**tensors, **compiled.program.constants})
-    _require_fit(compiled.program, flags.target, type(first).__name__)
     metadata = {**_metadata(entries, compiled, flags), **(facts or {})}
     if divided is not None and num_ranks > 1:
         metadata["shards"] = _stacked(compiled.program, num_ranks, divided).to_dict()
-    write = functools.partial(
-        write_program, program=compiled.program, name=type(first).__name__, target=flags.target, metadata=metadata
-    )
+    return Linked(name=type(first).__name__, compiled=compiled, tensors=tensors, flags=flags, metadata=metadata)
+
+
+def write_linked(linked: Linked, folder: Path, *, inline_weights: bool) -> tuple[Neff, list[torch.Tensor]]:
+    """Write `graph.neff`, and return what `compile_entries` does."""
+    program, options, target = linked.compiled.program, linked.flags.flags, linked.flags.target
+    write = functools.partial(write_program, program=program, name=linked.name, target=target, metadata=linked.metadata)
     fields = {
         "compiler_version": COMPILER_VERSION,
-        "ir_hash": compiled.program.content_hash(),
-        "model": type(first).__name__,
-        "target": flags.target.name,
+        "ir_hash": program.content_hash(),
+        "model": linked.name,
+        "target": target.name,
         "auto_cast": options.auto_cast,
         "auto_cast_type": options.auto_cast_type,
-        "metadata": metadata,
+        "metadata": linked.metadata,
     }
     path = folder / NEFF_FILE
     if env.no_compile_cache():
         write(path)
     else:
         shutil.copyfile(CompileCache().get_or_compile(fields, write).path, path)
-    if inline_weights and tensors:
-        with weights_file(tensors, folder) as weights:
+    if inline_weights and linked.tensors:
+        with weights_file(linked.tensors, folder) as weights:
             write(path, weights=weights)
         return open_neff(path), []
-    return open_neff(path), list(tensors.values())
+    return open_neff(path), list(linked.tensors.values())
 
 
-def _require_fit(program: Program, target: Target, model_name: str) -> None:
-    """Check that a program fits the memory of the target, as the vendor's compiler does, before its NEFF is written."""
-    simulated = resolve_instance().value
+def require_memory(parts: Sequence[Linked], model_name: str) -> None:
+    """Check that the parts of a model, loaded on the cores in turn, fit the memory of the target together."""
+    simulated, target = resolve_instance().value, parts[0].flags.target
+    programs = [part.compiled.program for part in parts]
     require_fit(
-        stage_needs(program, target),
+        [need for part in parts for need in part.needs],
         instance=simulated if simulated.family == target.name else target.instances[0],
         target=target,
         model_name=model_name,
-        num_cores=program.num_stages,
-        program=program,
+        num_cores=max(program.num_stages for program in programs),
+        program=programs[0] if len(programs) == 1 else None,
         traced=True,
     )
 

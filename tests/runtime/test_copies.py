@@ -111,7 +111,7 @@ def test_busy_cores_are_reported_with_holders_and_nothing_stays_loaded(load, sta
 def test_core_without_room_leaves_nothing_loaded(load):
     core = ledger(INSTANCE, 1)
     hog = core.charge("weights", core.available_bytes, "hog")
-    with raises(DeviceMemoryError, core_id=1):
+    with raises(DeviceMemoryError, core_id=1, num_fitting=1, num_copies=2):
         load_copies([0, 1], load, model="linear")
     assert held_cores(INSTANCE) == []
     hog.release()

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from torch import nn
 
-from optimum_neuron.compiler import MemoryNeed, memory_need
+from optimum_neuron.compiler import MemoryNeed, fullest_need, memory_need
 from optimum_neuron.compiler.passes import divide_into_stages
 from optimum_neuron.errors import DeviceMemoryError
 from optimum_neuron.hardware import TARGETS, resolve_instance
@@ -113,3 +113,9 @@ def test_eight_stages_lie_on_two_chips_of_inf1():
     stages = [MemoryNeed(weights=15 * 2**27, kv_cache=0, scratch=0)] * 8  # 7.5 GiB a chip
     size = resolve_instance("inf1.6xlarge").value
     require_fit(stages, instance=size, target=TARGETS["inf1"], model_name="m", num_cores=8)
+
+
+def test_programs_beyond_the_last_core_of_a_chip_share_cores_and_memory():
+    need = MemoryNeed(weights=10, kv_cache=0, scratch=1, code=100)
+    assert fullest_need([need] * 6, cores_of_memory=4).total == 4 * 111  # two chips
+    assert fullest_need([need] * 6, cores_of_memory=4, num_memories=1).total == 6 * 11 + 4 * 100

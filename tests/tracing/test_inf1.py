@@ -83,7 +83,7 @@ def test_log_has_the_counts_of_operators(caplog):
 
 
 def test_analyze_model_compiles_nothing(monkeypatch):
-    monkeypatch.setattr("optimum_neuron.tracing.inf1.tracer.compile_entries", None)
+    monkeypatch.setattr("optimum_neuron.tracing.inf1.tracer.compile_segments", None)
     report = inf1.analyze_model(SortInTheMiddle(), (torch.rand(2, 8), torch.tensor([1, 2])), strict=False)
     assert report["unsupported_operators"] == {"aten::embedding": 1, "aten::sort": 1}
     assert (report["num_supported_arithmetic"], report["num_arithmetic"]) == (7, 9)
@@ -337,7 +337,7 @@ def test_arguments_without_an_effect_are_logged(caplog):
 @pytest.mark.parametrize("cores", [1, 4])
 def test_a_model_over_the_memory_of_a_chip_is_refused_before_its_neff_is_written(monkeypatch, tmp_path, cores):
     small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**28))
-    monkeypatch.setattr("optimum_neuron.tracing.inf1.tracer.TARGETS", {"inf1": small})
+    monkeypatch.setattr("optimum_neuron.tracing.inf1.compile.TARGETS", {"inf1": small})
     model = nn.Sequential(*(nn.Linear(6000, 6000) for _ in range(4)))  # 69 MiB each in 16 bits
     with pytest.raises(DeviceMemoryError) as error:
         flags = f"--neuroncore-pipeline-cores {cores}"
@@ -345,6 +345,23 @@ def test_a_model_over_the_memory_of_a_chip_is_refused_before_its_neff_is_written
     assert error.value.details["available"] == 2**28 < error.value.details["total"]
     assert list(tmp_path.rglob("*.neff")) == []
     assert "torch_neuronx" in error.value.hint
+
+
+def test_segments_count_together_before_one_of_them_is_written(monkeypatch, tmp_path):
+    small = dataclasses.replace(TARGETS["inf1"], chip=dataclasses.replace(TARGETS["inf1"].chip, hbm_bytes=2**28))
+    monkeypatch.setattr("optimum_neuron.tracing.inf1.compile.TARGETS", {"inf1": small})
+
+    class Sorted(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self[1](torch.sort(self[0](x))[0])
+
+    model = Sorted(nn.Linear(5000, 5000), nn.Linear(5000, 5000))  # 48 MiB each in 16 bits, and 96 MiB of microcode
+    with pytest.raises(DeviceMemoryError) as error:
+        inf1.trace(model, torch.rand(1, 5000), compiler_workdir=tmp_path)
+    details = error.value.details
+    assert 2**28 - 2**20 < details["weights"] + details["code"] and details["code"] == 2 * 96 * 2**20
+    assert list(tmp_path.iterdir()) == []
+    inf1.trace(model[0], torch.rand(1, 5000), compiler_workdir=tmp_path).close()
 
 
 def test_errors_have_the_classes_of_torch_neuron():

@@ -6,9 +6,6 @@ torch.jit.save(model, "bert.pt")
 
 from __future__ import annotations
 
-import dataclasses
-import subprocess
-import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -16,39 +13,20 @@ from typing import Any
 
 import torch
 
-from ...base import env
-from ...compiler import CompilerFlags, NeuronCcFlags, parse_flags
-from ...errors import (
-    CaptureError,
-    ConfigError,
-    LoweringError,
-    NeuronError,
-    NoFallbackError,
-    NothingCompiledError,
-    UnsupportedDtypeError,
-    UnsupportedOperatorError,
-)
-from ...hardware import TARGETS, require_pipeline_cores, resolve_instance
-from ..compile import Flags, compile_entries, work_folder
-from ..entry import make_entry
+from ...errors import ConfigError, NeuronError, NoFallbackError, NothingCompiledError
+from ...hardware import require_pipeline_cores, resolve_instance
 from ..placement import dynamic_batch
-from ..script import script_neff
 from . import log
 from .assemble import assemble
+from .compile import TARGET, compile_segments
 from .graph import Operation, Program, read_graph
 from .options import Optimization, Options, checked_options
-from .parts import Part, parts_of
+from .parts import Part
 from .run import Environment, run_example
-from .segment import STAGE, Segment, half_of
 from .segments import Limits, Plan
 from .support import ALL_COMPILABLE, unsupported_because
 
-TARGET = "inf1"
 _DEPRECATED = r".torch\.jit\.\w+. is deprecated"
-
-
-_GOES_TO_CPU = (CaptureError, LoweringError, UnsupportedDtypeError, UnsupportedOperatorError)
-"""Errors of one segment, which then runs on the CPU."""
 
 
 def trace(
@@ -149,7 +127,7 @@ def trace(
         raise NoFallbackError(log.unsupported_text(missing), hint=hint, operators=[one.kind for one in missing])
     if skip_compiler:
         return assemble(program, [Part(place="cpu", operations=list(program.operations), **_whole(program))], {})
-    models, parts, failure = _compiled(plan, example, options, compiler_workdir)
+    models, parts, failure = compile_segments(plan, example, options, compiler_workdir)
     log.after_compile(plan)
     if not models and not allow_no_ops_on_neuron:
         raise _nothing(plan, options, failure)
@@ -203,65 +181,6 @@ def _require_instance(num_cores: int) -> None:
         hint = "Set OPTIMUM_NEURON_INSTANCE=inf1.xlarge, or trace it for this instance with torch_neuronx.trace."
         raise ConfigError(message, hint=hint, target=TARGET, instance=instance.name)
     require_pipeline_cores(instance, num_cores, option="--neuroncore-pipeline-cores")
-
-
-def _compiled(
-    plan: Plan, example: Environment, options: Options, workdir: str | Path | None
-) -> tuple[dict[Part, torch.jit.ScriptModule], list[Part], NeuronError | None]:
-    """Compile every segment; one that cannot be compiled goes to the CPU, and the model is divided again.
-
-    Returns the last error too.
-    """
-    failure: NeuronError | None = None
-    done: dict[frozenset[Operation], torch.jit.ScriptModule] = {}
-    while True:
-        parts, models = parts_of(plan), dict[Part, torch.jit.ScriptModule]()
-        for number, part in enumerate(part for part in parts if part.place == "core"):
-            key = frozenset(part.operations)
-            try:
-                if key not in done:
-                    done[key] = _compile(part, plan, example, options, _folder(workdir, number), number)
-            except _GOES_TO_CPU as error:
-                if options.must_trace:
-                    raise
-                log.segment_failed(number, error)
-                failure = error
-                plan.send_to_cpu([one for one in part.operations if plan.on_core(one)])
-                break
-            models[part] = done[key]
-        else:
-            return models, parts, failure
-
-
-def _folder(workdir: str | Path | None, number: int) -> Path | None:
-    return None if workdir is None else Path(workdir) / str(number)
-
-
-def _compile(
-    part: Part, plan: Plan, example: Environment, options: Options, workdir: Path | None, number: int
-) -> torch.jit.ScriptModule:
-    inputs = tuple(half_of(example[value]) if options.half else example[value] for value in part.inputs)
-    segment = Segment(part, example, plan.static, num_stages=options.flags.pipeline_cores, half=options.half)
-    log.segment_starts(number, part, options.flags.words, segment.num_stages)
-    entry = make_entry(segment, inputs, {})
-    target = dataclasses.replace(TARGETS[TARGET], asked_for=options.whitelist or frozenset())
-    flags = Flags(flags=_compiler_flags(options.flags), target=target)
-    started = time.monotonic()
-    with work_folder(workdir, None) as folder:
-        stages = [f"{STAGE}{index}" for index in range(segment.num_stages)]
-        neff, weights = compile_entries(
-            {"graph": entry}, flags, folder, inline_weights=not options.separate_weights, stages=stages
-        )
-        seconds = time.monotonic() - started
-        if options.timeout_s is not None and seconds > options.timeout_s:
-            raise subprocess.TimeoutExpired(["neuron-cc", "compile", *options.flags.words], options.timeout_s)
-        return script_neff(neff, weights)
-
-
-def _compiler_flags(flags: NeuronCcFlags) -> CompilerFlags:
-    """Return the options of a compile; host code takes its effort from NEURON_CC_FLAGS, as everywhere."""
-    effort = parse_flags((), defaults=env.compiler_flags()).optlevel
-    return CompilerFlags(auto_cast=flags.auto_cast, auto_cast_type=flags.auto_cast_type, optlevel=effort)
 
 
 def _nothing(plan: Plan, options: Options, failure: NeuronError | None) -> NothingCompiledError:
