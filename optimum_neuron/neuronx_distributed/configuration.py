@@ -7,6 +7,7 @@ optimizer = initialize_parallel_optimizer(config, torch.optim.AdamW, model.param
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -74,9 +75,6 @@ def neuronx_distributed_config(
     Raises:
         ConfigError: an option is unknown, options contradict each other, or ranks have other options.
     """
-    if lora_config is not None and pipeline_parallel_size > 1:
-        message = "Stages of a pipeline are cut from a model without LoRA."
-        raise ConfigError(message, hint="Pass pipeline_parallel_size=1.", option="lora_config")
     optimizer_config = _filled("optimizer_config", optimizer_config, **_OPTIMIZER)
     init = _of_initialization(model_init_config, sequential_move_factor)
     precision = _of_precision(mixed_precision_config, bool(optimizer_config["zero_one_enabled"]))
@@ -193,10 +191,10 @@ def initialize_parallel_model(
             message = f"{type(model).__name__} has no config.num_attention_heads to pad."
             raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)
         pad(model, parallel_state.TENSOR.size(), heads)
-    model = get_lora_model(model, nxd_config["lora_config"])
-    if has_stages:
-        model = NxDPPModel(model, **_of_pipeline(nxd_config["pipeline_config"]))
-    else:
+    options = _of_pipeline(nxd_config["pipeline_config"]) if has_stages else {}
+    cut = functools.partial(NxDPPModel, **options) if has_stages else None
+    model = get_lora_model(model, nxd_config["lora_config"], cut)
+    if not has_stages:
         move_model_to_device(model, get_device())
     wrapped = NxDModel(model, nxd_config)
     if nxd_config["activation_checkpoint_config"] is not None:

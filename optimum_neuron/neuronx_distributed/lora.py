@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..errors import ArtifactError, ConfigError, ModelError
 from ..files.atomic import write_bytes
 from ..xla import serialization
 from . import mappings
+from .agreement import ending_together
 from .attributes import is_divided, part_of
 from .checkpointing import ranks_of_axes
 from .lora_config import LoraConfig
@@ -41,13 +42,16 @@ class LoraModel(nn.Module):
     Args:
         module: the model, which is changed.
         config: the options.
+        in_stages: divides the model with its new layers over ranks, which then hold the adapter's part of their stages.
 
     Raises:
         ConfigError: the model has no such modules.
         ModelError: a module is of a kind without LoRA.
     """
 
-    def __init__(self, module: nn.Module, config: LoraConfig) -> None:
+    def __init__(
+        self, module: nn.Module, config: LoraConfig, in_stages: Callable[[nn.Module], nn.Module] | None = None
+    ) -> None:
         super().__init__()
         self.module, self.lora_config = module, config
         targets = [name for name, _ in module.named_modules() if self._is_target(name)]
@@ -58,6 +62,8 @@ class LoraModel(nn.Module):
             parent, _, last = name.rpartition(".")
             setattr(module.get_submodule(parent), last, lora_layer(name, module.get_submodule(name), config))
         self._freeze()
+        if in_stages is not None:
+            self.module = in_stages(module)
         if config.load_lora_from_ckpt:
             self.load_lora()
         if config.lora_verbose:
@@ -157,12 +163,15 @@ class LoraModel(nn.Module):
         for name, value in states.items():
             if name in own and is_divided(own[name]) and value.shape != own[name].shape:
                 states[name] = part_of(value, own[name], rank, f"of {name}")
+        unknown = [name for name in states if name not in own]
         found = self.module.load_state_dict(states, strict=False, assign=assign)
         missing = [name for name in own if name not in states]
         halves = [{name for name in missing if ("lora_" in name) is is_lora} for is_lora in (True, False)]
-        if strict and (found.unexpected_keys or all(halves)):
-            message = f"The states lack {', '.join(missing[:5])}, or have others: {found.unexpected_keys[:5]}."
-            raise ModelError(message, hint="Load an adapter with the same target_modules.", missing=missing)
+        if strict and (unknown or all(halves)):
+            message = f"The states lack {', '.join(missing[:5])}, or have others: {unknown[:5]}."
+            raise ModelError(
+                message, hint="Load an adapter with the same target_modules.", missing=missing, names=unknown
+            )
         return found
 
     def _folder(self, save_dir: str | None, tag: str | None) -> Path:
@@ -192,7 +201,10 @@ class LoraModel(nn.Module):
             save_dir: the folder; None: that of the options.
             adapter_tag: folder in it; None: that of the options.
         """
-        folder = self._folder(save_dir, adapter_tag or self.lora_config.lora_load_tag)
+        with ending_together("Pass the folder and the tag of a saved adapter."):
+            self._load(self._folder(save_dir, adapter_tag or self.lora_config.lora_load_tag))
+
+    def _load(self, folder: Path) -> None:
         tp, pp, _ = ranks_of_axes()
         files = (folder / _ADAPTER, folder / "model" / f"dp_rank_00_tp_rank_{tp:02d}_pp_rank_{pp:02d}.pt")
         file = next((one for one in files if one.is_file()), None)
@@ -203,11 +215,16 @@ class LoraModel(nn.Module):
         self.load_state_dict(serialization.load_tensors(file) if is_by_tensor else serialization.read_file(file))
 
 
-def get_lora_model(model: nn.Module, lora_config: LoraConfig | None) -> nn.Module:
+def get_lora_model(
+    model: nn.Module, lora_config: LoraConfig | None, in_stages: Callable[[nn.Module], nn.Module] | None = None
+) -> nn.Module:
     """Return a model with LoRA, or without options the model itself.
 
     Args:
         model: the model.
         lora_config: the options.
+        in_stages: divides the model over ranks.
     """
-    return model if lora_config is None else LoraModel(model, lora_config)
+    if lora_config is not None:
+        return LoraModel(model, lora_config, in_stages)
+    return model if in_stages is None else in_stages(model)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
+from .lora import LoraModel
 from .pipeline import NxDPPModel
 
 
@@ -25,6 +26,11 @@ class NxDModel(nn.Module):
         self.module, self.nxd_config = module, dict(nxd_config)
         self.train()
 
+    @property
+    def _stages(self) -> NxDPPModel | None:
+        inner = self.module.get_base_model() if isinstance(self.module, LoraModel) else self.module
+        return inner if isinstance(inner, NxDPPModel) else None
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
         return self.module(*args, **kwargs)
@@ -36,8 +42,8 @@ class NxDModel(nn.Module):
             *args: arguments of the model.
             **kwargs: arguments of the model.
         """
-        if isinstance(self.module, NxDPPModel):
-            return self.module.run_train(*args, **kwargs)
+        if self._stages is not None:
+            return self._stages.run_train(*args, **kwargs)
         loss: torch.Tensor = self.module(*args, **kwargs)
         loss.backward()
         return loss
@@ -49,13 +55,13 @@ class NxDModel(nn.Module):
             *args: arguments of the model.
             **kwargs: arguments of the model.
         """
-        if not isinstance(self.module, NxDPPModel):
+        if self._stages is None:
             raise ConfigError("run_eval is for pipelines.", hint="Call the model.", model=type(self.module).__name__)
-        return self.module.run_eval(*args, **kwargs)
+        return self._stages.run_eval(*args, **kwargs)
 
     def local_modules(self) -> list[nn.Module]:
         """Return the parts of the model that this rank has."""
-        return list(self.module.local_stage_modules) if isinstance(self.module, NxDPPModel) else [self.module]
+        return [self.module] if self._stages is None else list(self._stages.local_stage_modules)
 
     def original_module(self) -> nn.Module:
         """Return the model."""

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.distributed import pipelining
 
-from ..errors import ConfigError, ShapeError
+from ..base.wording import listed
+from ..errors import ConfigError, ModelError, ShapeError
 from . import mappings
 from .grads import bucket_allreduce_gradients
 from .moving import get_device, mark_step, move_model_to_device
@@ -48,7 +49,7 @@ class NxDPPModel(nn.Module):
 
     Raises:
         ConfigError: there are no groups of ranks, or the cuts do not give as many stages as ranks hold.
-        ModelError: torch.fx cannot trace the model.
+        ModelError: torch.fx cannot trace the model, or its forward does not use all of its layers.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class NxDPPModel(nn.Module):
             raise ConfigError(message, hint="Pass a multiple.", num_microbatches=num_microbatches)
         tracer = Tracer(input_names, (transformer_layer_cls, *leaf_module_cls), autowrap_functions, autowrap_modules)
         stages = stages_of(module, tracer, pipeline_cuts)
+        _require_all_layers(module, stages)
+        self._names = {name for stage in stages for name in stage.graph.state_dict()}
         stages[-1].loss_spec = output_loss_value_spec
         self._stages = {number: stages[number] for number in range(PIPELINE.rank(), count, PIPELINE.size())}
         self._num_stages = count
@@ -99,11 +102,12 @@ class NxDPPModel(nn.Module):
         self.local_stage_modules = nn.ModuleList(self._stages.values())
         move_model_to_device(self.local_stage_modules, get_device())
         self._shared: list[tuple[torch.Size, nn.Parameter | None]] = []
-        for shape, names in shared:
+        for parameter, names in shared:
             own = self._parameter(names[PIPELINE.rank()]) if PIPELINE.rank() in names else None
             if own is not None:
                 own.shared = PIPELINE.rank() != min(names)
-            self._shared.append((shape, own))
+            if parameter.requires_grad:
+                self._shared.append((parameter.shape, own))
         self._schedules: dict[Any, Any] = {}
 
     def _parameter(self, place: tuple[int, str]) -> nn.Parameter:
@@ -127,22 +131,34 @@ class NxDPPModel(nn.Module):
         """Return this rank's parameters under the names of the model."""
         return self.local_named_parameters()
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+    def state_dict(self, *args: Any, keep_vars: bool = False, **kwargs: Any) -> Any:
         """Return this rank's states under the names of the model."""
-        return self.local_state_dict()
+        return self.local_state_dict(keep_vars=keep_vars)
 
-    def local_state_dict(self) -> dict[str, Any]:
-        """Return this rank's states under the names of the model."""
-        return {name: value for stage in self._stages.values() for name, value in stage.graph.state_dict().items()}
+    def local_state_dict(self, *, keep_vars: bool = False) -> dict[str, Any]:
+        """Return this rank's states under the names of the model.
+
+        Args:
+            keep_vars: return the parameters themselves.
+        """
+        graphs = [stage.graph.state_dict(keep_vars=keep_vars) for stage in self._stages.values()]
+        return {name: value for states in graphs for name, value in states.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
         """Load states of this rank, or of the whole model.
 
         Args:
             state_dict: the states, under the names of the model.
-            strict: require all of this rank's states.
+            strict: require all of this rank's states, and none that no stage has.
             assign: as of torch.
+
+        Raises:
+            ModelError: no stage has states of these names.
         """
+        unknown = [name for name in state_dict if name not in self._names]
+        if strict and unknown:
+            message = f"No stage has {listed(unknown, 5)}."
+            raise ModelError(message, hint="Load states of this model.", names=unknown)
         for stage in self._stages.values():
             own = {name: state_dict[name] for name in stage.graph.state_dict() if name in state_dict}
             stage.graph.load_state_dict(own, strict=strict, assign=assign)
@@ -225,7 +241,7 @@ class NxDPPModel(nn.Module):
             total = mappings.reduce(
                 torch.zeros(shape, device=get_device()) if own is None else own.float(), PIPELINE.group()
             )
-            if one is None:
+            if one is None or not one.requires_grad:
                 continue
             if own is None:
                 one.grad = own = torch.zeros_like(one)
@@ -261,14 +277,23 @@ def _taken(parameter: torch.Tensor) -> torch.Tensor | None:
     return older
 
 
+def _require_all_layers(module: nn.Module, stages: Sequence[GraphStage]) -> None:
+    """Require that stages hold all parameters: the others would neither train nor be saved."""
+    held = {id(parameter) for stage in stages for parameter in stage.graph.parameters()}
+    unused = [name for name, parameter in module.named_parameters() if id(parameter) not in held]
+    if unused:
+        message = f"No stage holds {listed(unused, 5)}: the forward of {type(module).__name__} does not use them."
+        raise ModelError(message, hint="Remove these layers, or name the inputs that they need.", names=unused)
+
+
 Place = tuple[int, str]
 
 
-def _shared_weights(stages: Sequence[GraphStage], num_ranks: int) -> list[tuple[torch.Size, dict[int, Place]]]:
-    """Shapes of weights that stages of several ranks have, and where each rank has them."""
-    found: dict[int, tuple[torch.Size, dict[int, Place]]] = {}
+def _shared_weights(stages: Sequence[GraphStage], num_ranks: int) -> list[tuple[nn.Parameter, dict[int, Place]]]:
+    """Weights that stages of several ranks have, and where each rank has them."""
+    found: dict[int, tuple[nn.Parameter, dict[int, Place]]] = {}
     for number, stage in enumerate(stages):
         for name, parameter in stage.graph.named_parameters():
-            _, places = found.setdefault(id(parameter), (parameter.shape, {}))
+            _, places = found.setdefault(id(parameter), (parameter, {}))
             places.setdefault(number % num_ranks, (number, name))
-    return [(shape, places) for shape, places in found.values() if len(places) > 1]
+    return [(parameter, places) for parameter, places in found.values() if len(places) > 1]

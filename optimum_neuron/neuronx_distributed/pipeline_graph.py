@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError, ModelError
-from . import convolution, embedding, layers, loss_functions, mappings, qkv_linear
+from . import convolution, embedding, layers, lora_layers, loss_functions, mappings, qkv_linear
 
 Leaf = type[nn.Module] | str
 _PARALLEL = (
@@ -23,6 +23,7 @@ _PARALLEL = (
     convolution.BaseParallelConv,
     embedding.ParallelEmbedding,
     qkv_linear.GQAQKVColumnParallelLinear,
+    lora_layers.LoraLayer,
 )
 _OF_SHAPE = {"size", "dim", "numel"}
 _ATTRIBUTES = {"shape", "dtype", "device", "ndim"}

@@ -18,6 +18,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from ..distributed import NARROW, DistributedModel, checkpoint as shards, load_weights
 from ..errors import ArtifactError
+from ..xla import serialization
 from . import checkpoints
 from .optimizer import MasterWeights
 from .resume import restore
@@ -107,7 +108,7 @@ class WholeCheckpoints(_Base):
             return
         shards.save_optimizer(self.model, self.optimizer, output_dir, self._named_masters())
         if self.args.should_save:
-            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
+            serialization.write_file(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import sys
@@ -405,6 +406,13 @@ def pipelines(device: str, rank: int) -> None:
                 staged.run_train(ids=ids[:3], labels=labels[:3])
             with pytest.raises(ConfigError):
                 pipeline.NxDPPModel(Staged(), Layer, input_names=["ids"], **{**shared, "pipeline_cuts": ["layers.9"]})
+            spare = Staged()
+            spare.spare = nn.Linear(2, 2)
+            with pytest.raises(ModelError) as error:
+                pipeline.NxDPPModel(spare, Layer, input_names=["ids"], **shared)
+            assert error.value.details["names"] == ["spare.weight", "spare.bias"]
+            with pytest.raises(ModelError):
+                staged.load_state_dict({**model.state_dict(), "spare.weight": torch.ones(2)})
 
 
 def pipelines_of_configurations(device: str, rank: int) -> None:
@@ -590,6 +598,71 @@ def low_rank(device: str, rank: int, folder: Path) -> None:
             assert error.value.details["module"] == "embed"
 
 
+class PlainStaged(Staged):
+    """The same model with layers of torch, which peft knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.layers:
+            layer.up, layer.down = nn.Linear(HIDDEN, 16), nn.Linear(16, HIDDEN)
+
+
+def low_rank_of_stages(device: str, rank: int, folder: Path) -> None:
+    """LoRA in stages of a pipeline, against peft in one process, and the files of both stages."""
+    targets, (ids, labels) = ["up", "down"], batch()
+    lora_config = lora_options.LoraConfig(lora_rank=2, lora_alpha=6, target_modules=targets)
+    options = {
+        "transformer_layer_cls": Layer, "num_microbatches": 4, "output_loss_value_spec": (True, False),
+        "input_names": ["ids", "labels"], "auto_partition": True, "broadcast_and_average_loss": True,
+    }  # fmt: skip
+    with degrees():
+        plain = PlainStaged()
+        plain.load_state_dict(Staged().state_dict())
+    reference = peft.get_peft_model(plain, peft.LoraConfig(r=2, lora_alpha=6, target_modules=targets))
+    generator = torch.Generator().manual_seed(1)
+    adapter = {}
+    for name, one in reference.named_parameters():
+        if "lora_" in name:
+            one.data.copy_(torch.randn(one.shape, generator=generator))
+            adapter[name.removeprefix("base_model.model.").replace(".default", "")] = one.data.clone()
+    config = configuration.neuronx_distributed_config(
+        pipeline_parallel_size=2, lora_config=lora_config, pipeline_config=options
+    )
+    model = configuration.initialize_parallel_model(config, Staged)
+    own = {name: value for name, value in adapter.items() if int(name.split(".")[1]) // 2 == rank}
+    assert set(model.state_dict()) == set(own) and len(own) == 8
+    with pytest.raises(ModelError) as error:
+        model.load_state_dict({**own, "layers.9.up.lora_A.weight": torch.zeros(2, HIDDEN)})
+    assert error.value.details["names"] == ["layers.9.up.lora_A.weight"]
+    model.load_state_dict(own)
+    optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
+    other = torch.optim.AdamW(reference.parameters(), lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        other.zero_grad()
+        found = model.run_train(ids=ids, labels=labels)
+        loss = reference(ids, labels)[0]
+        loss.backward()
+        assert found.item() == pytest.approx(loss.item(), rel=1e-5)
+        optimizer.step()
+        norm = nn.utils.clip_grad_norm_(reference.parameters(), 1.0).item()
+        assert optimizer.grad_norm.item() == pytest.approx(norm, rel=1e-5)
+        other.step()
+    expected = reference(ids, labels)[0].item()
+    checkpoint.save_checkpoint(folder / "stages", "lora", model=model)
+    saved = {"load_lora_from_ckpt": True, "lora_save_dir": str(folder / "stages"), "lora_load_tag": "lora"}
+    loading = dataclasses.replace(lora_config, **saved)
+    again = configuration.initialize_parallel_model({**config, "lora_config": loading}, Staged)
+    assert again.run_eval(ids=ids, labels=labels).item() == pytest.approx(expected, rel=1e-5)
+    dist.barrier()
+    if rank == 1:
+        (folder / "stages/lora/model/dp_rank_00_tp_rank_00_pp_rank_01.pt").unlink()
+    dist.barrier()
+    with pytest.raises(ConfigError):  # on both ranks
+        again.module.load_lora()
+    STATE.destroy_model_parallel()
+
+
 def checkpoints(device: str, rank: int, folder: Path) -> None:
     options = {"zero_one_enabled": device == "xla", "grad_clipping": True, "max_grad_norm": 1.0}
     config = configuration.neuronx_distributed_config(optimizer_config=options)
@@ -704,7 +777,7 @@ def main(folder: str, device: str, *cases: str) -> None:
     rank = dist.get_rank()
     results = {}
     for name in cases:
-        rest = (Path(folder, "files"),) if name in ("checkpoints", "low_rank") else ()
+        rest = (Path(folder, "files"),) if name in ("checkpoints", "low_rank", "low_rank_of_stages") else ()
         results[name] = run(globals()[name], device, rank, *rest)
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()

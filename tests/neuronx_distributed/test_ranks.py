@@ -19,6 +19,7 @@ OF_DEVICE = (
     "training_equals_one_process",
     "checkpoints",
     "low_rank",
+    "low_rank_of_stages",
     "random_states",
 )
 CASES = {

@@ -84,6 +84,31 @@ def test_killed_from_outside_at_any_moment(runs, tmp_path):
     runs.whole(tmp_path, resume=True)
 
 
+KILLED = """
+import os, signal, sys, types
+from optimum_neuron.trainer import saving
+
+class Ending:
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+saving.shards.save_optimizer = lambda *arguments: None
+states = {"large": list(range(100000)), "last": Ending()}
+trainer = types.SimpleNamespace(
+    _distributed=types.SimpleNamespace(whole=True), _named_masters=dict, model=None, optimizer=None,
+    args=types.SimpleNamespace(should_save=True), lr_scheduler=types.SimpleNamespace(state_dict=lambda: states),
+)
+saving.WholeCheckpoints._save_optimizer_and_scheduler(trainer, sys.argv[1])
+"""
+
+
+def test_killed_while_writing_scheduler_of_distributed_model(tmp_path):
+    torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert torch.load(tmp_path / "scheduler.pt", weights_only=True) == {"last_epoch": 3}
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, llama, sentences):
     folder = tmp_path_factory.mktemp("run")
