@@ -318,7 +318,7 @@ def on_device_sampling_disabled(environ: Mapping[str, str] = os.environ) -> bool
 
 
 def variable(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return a variable that a user's script asks for by its name."""
+    """Return a variable that a script or another library's name asks for, such as NXD_LOG_LEVEL."""
     return environ.get(name)
 
 

@@ -102,6 +102,7 @@ TABLE: Mapping[str, Variable] = {
     "NEURON_TOKEN_GEN_BUCKETS": Variable('vLLM: cache slots of decode steps to compile, for example "128,512"'),
     "NKI_PRECISE_FP": Variable("0 keeps all floats of NKI kernels in float32 (default: 1, their dtypes)"),
     "NXD_CPU_MODE": Variable("1 trains with neuronx_distributed on the CPU, without the device xla"),
+    "NXD_LOG_LEVEL": Variable("level of neuronx_distributed's loggers (default: info); off writes nothing"),
     "OPTIMUM_NEURON_ADAPTIVE_EAGER": Variable("1 queues operators of the torch device and runs them in another thread"),
     "OPTIMUM_NEURON_API_KEY": Variable("key that requests to neuron serve must have, beside those of --api_key"),
     "OPTIMUM_NEURON_AUTO_CAST_TYPE": Variable(

@@ -87,6 +87,34 @@ def split_tensor_along_second_dim(
     return split_tensor_along_dim(tensor, 1, num_partitions, contiguous_split_chunks)
 
 
+def cumsum(tensor: torch.Tensor, dim: int = 0, tril_size: int = 2048) -> torch.Tensor:
+    """Return cumulated sums.
+
+    Args:
+        tensor: the tensor.
+        dim: the dimension.
+        tril_size: not needed: how hardware divides the sum into matmuls.
+    """
+    return torch.cumsum(tensor, dim)
+
+
+def indices_split_along_dim(
+    tensor: torch.Tensor | None, dim: int, rank: int, num_partitions: int
+) -> torch.Tensor | None:
+    """Return the indices of one of the equal parts of a dimension; None without a tensor.
+
+    Args:
+        tensor: the tensor.
+        dim: the dimension to cut.
+        rank: which part.
+        num_partitions: number of parts.
+    """
+    if tensor is None:
+        return None
+    size = divide(tensor.shape[dim], num_partitions)
+    return torch.arange(size, device=tensor.device) + rank * size
+
+
 class EmbeddingUtility:
     """Which ids of a vocabulary a rank has: the first one, and the one after the last."""
 

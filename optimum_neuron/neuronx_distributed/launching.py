@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch.distributed as dist
 
 from .. import xla
@@ -42,17 +40,3 @@ def master_print(*messages: object) -> None:
     """
     if is_global_rank_zero():
         print(*messages, flush=True)
-
-
-def get_logger(name: str = "neuronx_distributed", rank0_only: bool = True) -> logging.Logger:
-    """Return a logger.
-
-    Args:
-        name: its name.
-        rank0_only: other ranks write warnings and errors only.
-    """
-    logger = logging.getLogger(name)
-    if rank0_only and not is_global_rank_zero():
-        logger = logging.getLogger(f"{name}.other_ranks")
-        logger.setLevel(logging.WARNING)
-    return logger

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from .. import xla
+from ..errors import ValidationError
 from .parallel_state import cpu_mode
 
 
@@ -74,3 +75,35 @@ def cast_all(state: Any, from_dtype: torch.dtype = torch.float32, to_dtype: torc
     if isinstance(state, (list, tuple)):
         return type(state)(cast_all(item, from_dtype, to_dtype) for item in state)
     return state
+
+
+def _autocast_dtype() -> torch.dtype | None:
+    """The dtype of the autocast that is active; None where none is."""
+    kinds = [kind for kind in ("cuda", "xla", "cpu") if torch.is_autocast_enabled(kind)]
+    return torch.get_autocast_dtype(kinds[0]) if kinds else None
+
+
+def cast_if_autocast_enabled(*args: Any) -> Any:
+    """Return the arguments, with tensors of float32 in the dtype of `torch.autocast` where one is active."""
+    dtype = _autocast_dtype()
+    return args if dtype is None else cast_all(args, to_dtype=dtype)
+
+
+def verify_casted_dtype(value: Any) -> None:
+    """Require that tensors have the dtype of the `torch.autocast` that is active.
+
+    Args:
+        value: a tensor, or tensors nested in tuples, lists, and dicts.
+
+    Raises:
+        ValidationError: a tensor has another dtype.
+    """
+    dtype = _autocast_dtype()
+    if dtype is None:
+        return
+    if torch.is_tensor(value) and value.dtype != dtype:
+        message = f"Datatype of tensor is expected to be {dtype}, got {value.dtype} instead."
+        raise ValidationError(message, hint="Call cast_if_autocast_enabled.", dtype=str(value.dtype))
+    if isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            verify_casted_dtype(one)

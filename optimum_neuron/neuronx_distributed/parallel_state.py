@@ -19,6 +19,7 @@ import torch.distributed as dist
 from ..base import env
 from ..errors import ConfigError
 from .agreement import exchanged, require_agreement
+from .platforms import hardware
 from .rings import pairs_of_ring
 
 Groups = list[list[int]]
@@ -298,6 +299,28 @@ def initialize_token_shuffle_group(token_shuffle_group_size: int = 1) -> None:
 def _parts(ranks: list[int], size: int, neighbors: bool) -> Groups:
     count = _quotient(len(ranks), group=size)
     return [ranks[part * size : (part + 1) * size] if neighbors else ranks[part::count] for part in range(count)]
+
+
+def arrange_kv_groups(
+    num_tensor_model_parallel_groups: int = 1,
+    tensor_model_parallel_size: int = 1,
+    kv_shared_group_size: int = 1,
+    sequential_ranks_in_group: bool = False,
+    hardware_type: hardware = hardware.TRN1,
+) -> Groups:
+    """Return the ranks of groups with the same heads of keys and values; on Trn2 they are neighbors.
+
+    Args:
+        num_tensor_model_parallel_groups: number of groups of tensor parallelism.
+        tensor_model_parallel_size: their size.
+        kv_shared_group_size: number of ranks with the same heads.
+        sequential_ranks_in_group: let neighbors have the same heads.
+        hardware_type: the platform.
+    """
+    neighbors = sequential_ranks_in_group or hardware_type is hardware.TRN2
+    ranks = torch.arange(num_tensor_model_parallel_groups * tensor_model_parallel_size)
+    tensor_groups: Groups = ranks.reshape(num_tensor_model_parallel_groups, -1).tolist()
+    return [part for group in tensor_groups for part in _parts(group, kv_shared_group_size, neighbors)]
 
 
 def is_global_rank_zero() -> bool:

@@ -8,8 +8,10 @@ with get_xla_rng_tracker().fork():
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from .. import xla
@@ -82,6 +84,19 @@ def model_parallel_xla_manual_seed(seed: int) -> None:
     _TRACKER.reset()
     _seed(seed)
     _TRACKER.add(MODEL_PARALLEL, seed + _OFFSET + TENSOR.rank())
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed Python, NumPy, and torch, and ranks as `model_parallel_xla_manual_seed` does where there are groups.
+
+    Args:
+        seed: the same on all ranks.
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    _seed(seed)
+    if TENSOR.is_made():
+        model_parallel_xla_manual_seed(seed)
 
 
 def _seed(seed: int) -> None:

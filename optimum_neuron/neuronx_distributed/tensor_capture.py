@@ -213,13 +213,26 @@ def disable_tensor_capture(model: nn.Module) -> nn.Module:
     return model
 
 
-def get_available_modules(model: nn.Module) -> list[str]:
+def get_available_modules(model: nn.Module, prefix: str = "") -> list[str]:
     """Return the names of modules that can be captured.
 
     Args:
         model: the model.
+        prefix: its own name in a larger model.
     """
-    return [name for name, _ in model.named_modules() if name]
+    return [name for name, _ in model.named_modules(prefix=prefix) if name not in ("", prefix)]
+
+
+def restore_model(model: nn.Module) -> nn.Module:
+    """Capture nothing any more, keep what was captured, and return the model.
+
+    Args:
+        model: the model.
+    """
+    registry = TensorRegistry.get_instance()
+    registry.remove_hooks()
+    registry.enabled = False
+    return model
 
 
 def register_tensor(name: str, tensor: torch.Tensor) -> None:

@@ -31,7 +31,7 @@ def world_size() -> int:
 
 def global_ordinal() -> int:
     """Return the number of this process among all."""
-    return _of_group("get_rank", env.rank) or 0
+    return 0 if world_size() == 1 else _of_group("get_rank", env.rank) or 0
 
 
 def local_ordinal() -> int:

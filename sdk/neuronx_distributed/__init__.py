@@ -43,6 +43,7 @@ _STATE = {
     **_of(
         "parallel_state",
         *("create_pg_with_ranks", "destroy_model_parallel", "gather_python_object"),
+        "arrange_kv_groups",
         *("get_context_model_parallel_src_tgt_pairs", "get_rank_info_str", "get_zero1_sharding_groups"),
         *("initialize_kv_group", "initialize_model_parallel", "initialize_token_shuffle_group", "is_global_rank_zero"),
         *("get_aot_mode", "model_parallel_is_initialized", "rmsg", "set_aot_mode"),
@@ -94,13 +95,14 @@ _ATTRIBUTES = _of(
 )
 _ARITHMETIC = _of(
     "arithmetic",
-    *("EmbeddingUtility", "divide", "ensure_divisibility", "get_padding_length", "split_tensor_along_dim"),
-    *("split_tensor_along_last_dim", "split_tensor_along_second_dim"),
+    *("EmbeddingUtility", "divide", "ensure_divisibility", "get_padding_length", "indices_split_along_dim"),
+    *("split_tensor_along_dim", "split_tensor_along_last_dim", "split_tensor_along_second_dim"),
 )
 _UTILS = {
     **_ATTRIBUTES,
     **_ARITHMETIC,
-    **_of("moving", "cast_all", "move_model_to_device", move_all_tensor_to_cpu="to_cpu"),
+    **_of("moving", "cast_all", "cast_if_autocast_enabled", "move_model_to_device", "verify_casted_dtype"),
+    **_of("moving", move_all_tensor_to_cpu="to_cpu"),
     **_of("launching", "get_local_world_size", "is_pjrt_device", "requires_init_pg_override"),
 }
 _CHECKPOINT = _of("checkpoint", "finalize_checkpoint", "has_checkpoint", "load_checkpoint", "save_checkpoint")
@@ -153,7 +155,9 @@ NAMES: Names = {
         **_of("loss_functions", "from_parallel_logits_to_logprobs"),
     },
     "neuronx_distributed.parallel_layers.mappings": _MAPPINGS,
-    "neuronx_distributed.parallel_layers.pad": _of("padding", "get_number_of_extra_heads", "pad_model"),
+    "neuronx_distributed.parallel_layers.pad": _of(
+        "padding", "generate_padding_mask", "get_number_of_extra_heads", "pad_model"
+    ),
     "neuronx_distributed.parallel_layers.parallel_state": _STATE,
     "neuronx_distributed.parallel_layers.random": _RANDOM,
     "neuronx_distributed.parallel_layers.utils": _UTILS,
@@ -167,16 +171,29 @@ NAMES: Names = {
         **_of("parallel_state", "cpu_mode"),
         **_of("moving", "get_device", "mark_step"),
         **_of("launching", "master_print"),
+        **_of("platforms", "HloMetadataLevel", "hardware"),
     },
     "neuronx_distributed.utils.activation_checkpoint": _of("activation_checkpoint", "apply_activation_checkpointing"),
     "neuronx_distributed.utils.adamw_fp32_optim_params": _of("adamw", "AdamW_FP32OptimParams"),
     "neuronx_distributed.utils.batch_utils": _of("batches", "get_batch_on_this_context_parallel_rank"),
     **_inference.NAMES,
-    "neuronx_distributed.utils.logger": _of("launching", "get_logger"),
+    "neuronx_distributed.utils.logger": _of("logs", "get_log_level", "get_logger", _rank0_only="on_rank_zero"),
     "neuronx_distributed.utils.model_utils": {
         **_of("moving", "move_model_to_device"),
         **_of("sharding", "init_on_device"),
     },
+    "neuronx_distributed.utils.random": _of("random_numbers", "set_random_seed"),
+    "neuronx_distributed.utils.serialization": {
+        **_of("serialization", "SerializationManager", "TensorMeta"),
+        **_missing("Send plain objects with torch.distributed.", "compress_to_string", "uncompress_from_string"),
+    },
+    "neuronx_distributed.utils.tensor_replacement": {},
+    "neuronx_distributed.utils.tensor_replacement.model_modification": _of(
+        "tensor_replacement", "modify_model_for_tensor_replacement", "patch_forward_with_additional_args"
+    ),
+    "neuronx_distributed.utils.tensor_replacement.registry": _of("tensor_replacement", "RuntimeRegister"),
+    "neuronx_distributed.utils.tensor_utils": _of("arithmetic", "cumsum"),
+    "neuronx_distributed.utils.utils": _of("platforms", "HloMetadataLevel", "get_dict_from_json", "hardware"),
 }
 
 __getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

@@ -123,7 +123,7 @@ NAMES: Names = {
     "neuronx_distributed.utils.tensor_capture": _CAPTURE,
     "neuronx_distributed.utils.tensor_capture.api": _CAPTURE,
     "neuronx_distributed.utils.tensor_capture.model_modification": {
-        **of("tensor_capture", find_available_modules="get_available_modules", restore_model="disable_tensor_capture"),
+        **of("tensor_capture", "restore_model", find_available_modules="get_available_modules"),
         **of("tensor_capture", modify_model_for_tensor_capture="enable_tensor_capture"),
         "modify_hf_eager_model_for_tensor_capture": Missing("Use enable_tensor_capture, and save the tensors."),
     },
