@@ -103,7 +103,7 @@ class MigrationReport:
             cast = self.before.config
             steps.append(
                 f"For the numbers of {self.source.name}, pass auto_cast={cast.auto_cast} and "
-                f"auto_cast_type={cast.auto_cast_type}; without them, float32 is computed {_rounding(self.after)}."
+                f"auto_cast_type={cast.auto_cast_type}; without them, float32 is computed so: {_rounding(self.after)}."
             )
         if INF1 in (self.source.name, target.name) and self.source.name != target.name:
             steps.append(_SCRIPTS[self.source.name == INF1])

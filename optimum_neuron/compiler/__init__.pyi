@@ -39,6 +39,7 @@ from .memory import (
 from .neuron_cc import (
     FRAMEWORKS as FRAMEWORKS,
     NEURON_CC_ARITY as NEURON_CC_ARITY,
+    OF_NEURON_CC as OF_NEURON_CC,
     NeuronCcFlags as NeuronCcFlags,
     parse_neuron_cc as parse_neuron_cc,
 )

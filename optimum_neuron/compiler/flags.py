@@ -199,7 +199,7 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
 
 def _unknown(name: str, word: str) -> str:
     if name in OF_NEURON_CC:
-        return f"{name} is a flag of neuron-cc, the compiler of Inf1; here, pass {OF_NEURON_CC[name]}"
+        return f"{name} is a flag of neuron-cc, the compiler of Inf1; here, {OF_NEURON_CC[name]}"
     return f"{word!r} is unknown{nearest(name, KNOWN_FLAGS)}"
 
 

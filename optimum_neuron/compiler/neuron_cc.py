@@ -60,6 +60,9 @@ SWITCHES = (
 )
 ALIASES = {"--num-neuroncores": "--neuroncore-pipeline-cores"}
 
+_OF_LATER_CORES = ("tf32", "fp8")
+"""Dtypes that float32 is cast to on later cores only."""
+
 _INEFFECTIVE: Mapping[str, str] = {
     "--framework": "torch.neuron.trace hands the graph over",
     "--io-config": "the example inputs give shapes and dtypes",
@@ -75,28 +78,28 @@ _INEFFECTIVE: Mapping[str, str] = {
 """Accepted flags that change nothing here, and why; --verbose is what every trace passes."""
 
 OF_NEURONX_CC: Mapping[str, str] = {
-    "--auto-cast": "--fast-math",
-    "--auto-cast-type": "--fast-math fp32-cast-all-fp16",
-    "--target": "nothing: neuron-cc compiles for inf1",
-    "--optlevel": "nothing: neuron-cc has one level",
-    "-O": "nothing: neuron-cc has one level",
-    "--model-type": "nothing: neuron-cc takes every model alike",
-    "--logical-nc-config": "nothing: a core of inf1 is one physical core",
-    "--lnc": "nothing: a core of inf1 is one physical core",
-    "-lnc": "nothing: a core of inf1 is one physical core",
-    "--distribution-strategy": "--neuroncore-pipeline-cores",
-    "--enable-mixed-precision-accumulation": "nothing: products accumulate in float32",
-    "--disable-mixed-precision-accumulation": "nothing: products accumulate in float32",
+    "--auto-cast": "pass --fast-math",
+    "--auto-cast-type": "pass --fast-math fp32-cast-all-fp16",
+    "--target": "remove it: neuron-cc compiles for inf1",
+    "--optlevel": "remove it: neuron-cc has one level",
+    "-O": "remove it: neuron-cc has one level",
+    "--model-type": "remove it: neuron-cc takes every model alike",
+    "--logical-nc-config": "remove it: a core of inf1 is one physical core",
+    "--lnc": "remove it: a core of inf1 is one physical core",
+    "-lnc": "remove it: a core of inf1 is one physical core",
+    "--distribution-strategy": "pass --neuroncore-pipeline-cores",
+    "--enable-mixed-precision-accumulation": "remove it: products accumulate in float32",
+    "--disable-mixed-precision-accumulation": "remove it: products accumulate in float32",
 }
-"""Flags of neuronx-cc, and what to pass to neuron-cc."""
+"""Flags of neuronx-cc, and what to do for neuron-cc."""
 OF_NEURON_CC: Mapping[str, str] = {
-    "--fast-math": "--auto-cast",
-    "--fp32-cast": "--auto-cast",
-    "--neuroncore-pipeline-cores": "nothing: later cores have memory for whole models",
-    "--num-neuroncores": "nothing: later cores have memory for whole models",
-    "--io-config": "nothing: the example inputs give shapes and dtypes",
+    "--fast-math": "pass --auto-cast",
+    "--fp32-cast": "pass --auto-cast",
+    "--neuroncore-pipeline-cores": "remove it: later cores have memory for whole models",
+    "--num-neuroncores": "remove it: later cores have memory for whole models",
+    "--io-config": "remove it: the example inputs give shapes and dtypes",
 }
-"""Flags of neuron-cc, and what to pass to neuronx-cc."""
+"""Flags of neuron-cc, and what to do for neuronx-cc."""
 
 NEURON_CC_ARITY: Mapping[str, str | int] = {
     **dict.fromkeys(OF_NEURONX_CC, "*"),
@@ -172,10 +175,7 @@ def _values(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         else:
             values[flag] = taken
             wrong = [value for value in taken if VALUES[flag] and value not in VALUES[flag]]
-            problems += [
-                f"{name} is {value!r}{nearest(value, VALUES[flag])}, allowed are {', '.join(VALUES[flag])}"
-                for value in wrong
-            ]
+            problems += [_wrong_value(name, value, VALUES[flag]) for value in wrong]
     return values, problems
 
 
@@ -187,10 +187,17 @@ def _parts(word: str) -> list[str]:
     return shlex.split(word) if word.startswith("-") else [word]
 
 
+def _wrong_value(name: str, value: str, allowed: Sequence[str]) -> str:
+    dtype = next((dtype for dtype in _OF_LATER_CORES if dtype in value), "")
+    if dtype and name != "--framework":
+        return f"{name} is {value!r}, but NeuronCore-v1 has no {dtype}: it casts float32 to bf16 or fp16"
+    return f"{name} is {value!r}{nearest(value, allowed)}, allowed are {', '.join(allowed)}"
+
+
 def _unknown(name: str) -> str:
     short = "-O" if name[:2] == "-O" else name
     if short in OF_NEURONX_CC:
-        return f"{name} is a flag of neuronx-cc, the compiler of later chips; here, pass {OF_NEURONX_CC[short]}"
+        return f"{name} is a flag of neuronx-cc, the compiler of later chips; here, {OF_NEURONX_CC[short]}"
     return f"{name!r} is unknown{nearest(name, (*VALUES, *SWITCHES, *ALIASES))}"
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.wording import size
 from ..cli import NeuronParser, Out, run_guarded
-from ..compiler import ALIASES, COMPILER_VERSION, SWITCHES, VALUES
+from ..compiler import ALIASES, COMPILER_VERSION, OF_NEURON_CC, SWITCHES, VALUES
 from ..errors import ConfigError
 from ..hardware import resolve_target
 
@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compile_parser.add_argument(*names, dest=name, metavar="VALUE", default=argparse.SUPPRESS)
     for name in SWITCHES:
         compile_parser.add_argument(name, dest=name, action="store_true", default=argparse.SUPPRESS)
+    for name in OF_NEURON_CC:  # for their error
+        compile_parser.add_argument(name, dest=name, nargs="*", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
 
     def run(out: Out) -> None:

@@ -57,11 +57,11 @@ def starts_of(placement: Placement, width: int) -> Placement:
     return placement if width == 1 or len(placement) < width else placement[: len(placement) // width * width : width]
 
 
-def no_such_cores(request: str) -> ConfigError:
+def no_such_cores(request: str, *, hint: str = "") -> ConfigError:
     """Return the error for cores that this process does not have."""
     total = num_cores()
     message = f"{request} is not possible: this process may use {total} cores of {resolve_instance().value.name}."
-    hint = f"Name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open."
+    hint = hint or f"Name different cores from 0 to {total - 1}; -1 as start_nc or nc_count leaves the choice open."
     return ConfigError(message, hint=hint, request=request, num_cores=total)
 
 

@@ -183,6 +183,14 @@ class Entry(nn.Module):
         return self.outputs
 
 
+def require_callable(function: object) -> None:
+    """Check that something to trace is a module or a function."""
+    if not callable(function):
+        kind = type(function).__name__
+        message = f"A {kind} cannot be traced, because it cannot be called."
+        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.", option="func", type=kind)
+
+
 def make_entry(
     function: object,
     example_inputs: object,
@@ -195,10 +203,7 @@ def make_entry(
 
     Inputs are passed by position, and a single tensor counts as one, or by keyword.
     """
-    if not callable(function):
-        kind = type(function).__name__
-        message = f"A {kind} cannot be traced, because it cannot be called."
-        raise ConfigError(message, hint="Pass a torch.nn.Module or a function.", option="func", type=kind)
+    require_callable(function)
     if keywords is not None:
         _require_keywords(example_inputs, keywords)
     elif example_inputs is None:

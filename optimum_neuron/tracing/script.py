@@ -100,7 +100,7 @@ def neuron_models(module: object) -> list[Any]:
     if not models:
         kind = type(module).__name__
         message = f"There is no traced model in {kind}."
-        hint = "Pass the result of torch_neuronx.trace, or of torch.jit.load of it."
+        hint = "Pass the result of trace, or of torch.jit.load of it."
         raise ConfigError(message, hint=hint, type=kind)
     return models
 

@@ -164,6 +164,10 @@ NAMES = (
         target="torch._C._create_function_from_graph",
         why="A segment on the CPU is a TorchScript function, which is saved with the model.",
     ),
+    Name(
+        target="torch._C._jit_pass_inline",
+        why="Functions that TorchScript compiled are divided as the graph that calls them is.",
+    ),
     Name(target="torch._C.parse_schema", why="Operators of a TorchScript graph are called by their schema."),
     Name(
         target="torch._C._should_allow_numbers_as_tensors",

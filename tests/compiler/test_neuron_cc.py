@@ -44,6 +44,14 @@ def test_every_wrong_flag_is_named(arguments, count):
     assert len(error.value.details["problems"]) == count
 
 
+@pytest.mark.parametrize("cast", ["--fast-math fp32-cast-all-tf32", "--fp32-cast fp8", "--fast-math all fp8_e4m3"])
+def test_dtypes_of_later_cores_have_their_reason(cast):
+    with pytest.raises(ConfigError) as error:
+        parse_neuron_cc(cast)
+    (problem,) = error.value.details["problems"]
+    assert "NeuronCore-v1 has no" in problem and "did you mean" not in problem
+
+
 def test_each_compiler_knows_the_flags_of_the_other():
     with pytest.raises(ConfigError) as error:
         parse_neuron_cc("--auto-cast matmult")

@@ -58,6 +58,11 @@ def test_unknown_flags_and_wrong_values_are_errors(program, capsys, mistyped):
     assert "--auto-cast" in capsys.readouterr().err
 
 
+def test_flags_of_the_other_compiler_name_it(program, capsys):
+    assert neuronx_cc.main(["compile", str(program), "--fast-math", "all", "no-fast-relayout"]) == 1
+    assert "--fast-math is a flag of neuron-cc" in capsys.readouterr().err
+
+
 def test_version(capsys):
     with pytest.raises(SystemExit) as excinfo:
         neuronx_cc.main(["--version"])

@@ -289,6 +289,10 @@ def test_small_segments_and_those_beside_the_largest_run_on_the_cpu():
         ({"op_whitelist": ["aten::sort"]}, ConfigError),
         ({"op_whitelist": ["aten::reluu"]}, ConfigError),
         ({"op_whitelist": "aten::relu"}, ConfigError),
+        ({"op_whitelist": 3}, ConfigError),
+        ({"op_whitelist": [3]}, ConfigError),
+        ({"op_whitelists": ["aten::relu"]}, ConfigError),
+        ({"compiler_args": "--fast-math fp32-cast-all-tf32"}, ConfigError),
         ({"compiler_args": "--auto-cast matmult"}, ConfigError),
         ({"compiler_args": ["--neuroncore-pipeline-cores", "5"]}, ConfigError),
         ({"minimum_segment_size": 99}, NothingCompiledError),
@@ -317,6 +321,7 @@ def test_bad_arguments_are_one_error(arguments, error):
     [
         (nn.Identity(), torch.float32, {}, "none that compute"),
         (lambda x: torch.sort(x)[0], torch.float32, {}, "lacks aten::sort"),
+        (lambda x: x * 2 + 1, torch.float32, {"op_whitelist": ["aten::relu"]}, "leaves out aten::mul, aten::add"),
         (lambda x: x * 2 + 1, torch.float64, {}, "cannot be compiled"),
         (lambda x: x * 2 + 1, torch.float32, {"minimum_segment_size": 99}, "fewer than 99"),
         (lambda x: x * 2 + 1, torch.float32, {"subgraph_builder_function": lambda node: False}, "leaves all of them"),
@@ -326,6 +331,35 @@ def test_a_model_without_a_segment_has_its_reason(model, dtype, arguments, reaso
     with pytest.raises(NothingCompiledError) as error:
         inf1.trace(model, torch.rand(4, dtype=dtype), **arguments)
     assert reason in error.value.message
+
+
+def test_a_pipeline_needs_as_many_cores_of_the_process(monkeypatch):
+    monkeypatch.setenv("NEURON_RT_NUM_CORES", "2")
+    with pytest.raises(ConfigError) as error:
+        inf1.trace(deep(), torch.rand(2, 8), compiler_args="--neuroncore-pipeline-cores 4")
+    assert error.value.details["num_cores"] == 2
+
+
+@torch.jit.script
+def scaled_sigmoid(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return x * torch.sigmoid(scale * x)
+
+
+@torch.jit.script
+def by_its_sign(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if bool(x.sum() > 0) else x
+
+
+def test_functions_that_torchscript_compiled_are_inlined():
+    x = torch.rand(2, 3)
+    traced = inf1.trace(lambda x: scaled_sigmoid(x + 1, 1.7), x)
+    assert segments(traced) == 1
+    torch.testing.assert_close(traced(x), scaled_sigmoid(x + 1, 1.7), **CLOSE)
+    for model in (lambda x: by_its_sign(x), by_its_sign):
+        with pytest.raises(ConfigError, match="control flow"):
+            inf1.trace(model, x)
+    with pytest.raises(ConfigError):
+        inf1.trace("bert", x)
 
 
 def test_arguments_without_an_effect_are_logged(caplog):

@@ -80,8 +80,10 @@ def _linked(
 def _link(part: Part, plan: Plan, example: Environment, options: Options, number: int) -> tuple[Linked, float]:
     started = time.monotonic()
     inputs = tuple(half_of(example[value]) if options.half else example[value] for value in part.inputs)
-    segment = Segment(part, example, plan.static, num_stages=options.flags.pipeline_cores, half=options.half)
-    log.segment_starts(number, part, options.flags.words, segment.num_stages)
+    # A class of its own, whose name is that of the program in messages and ledgers.
+    own = type(f"segment {number} of {plan.program.name}", (Segment,), {})
+    segment = own(part, example, plan.static, num_stages=options.flags.pipeline_cores, half=options.half)
+    log.segment_starts(number, part, options.flags, segment.num_stages)
     target = dataclasses.replace(TARGETS[TARGET], asked_for=options.whitelist or frozenset())
     flags = Flags(flags=_compiler_flags(options.flags), target=target)
     stages = [f"{STAGE}{index}" for index in range(segment.num_stages)]

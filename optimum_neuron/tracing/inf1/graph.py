@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError
+from ...upstream.torch import Graph, jit_pass_inline
 
 CALL = "prim::CallMethod"
 """Kind of an operation that calls a module which is not inlined."""
@@ -72,6 +73,8 @@ class Operation:
 class Program:
     """The operations of a model with its inputs and outputs."""
 
+    name: str
+    """Class of the model, or name of the function."""
     operations: tuple[Operation, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -87,12 +90,13 @@ def read_graph(traced: Any) -> Program:
         name = (str(getattr(traced, "original_name", type(traced).__name__)),)
     else:
         graph, parameters, root = traced.graph, list(traced.graph.inputs()), None
+    title = name[0] if name else str(traced.name)
     inputs = tuple(Value(value.type(), name=_identifier(value, i)) for i, value in enumerate(parameters))
     outputs = reader.read(graph, (root, *inputs) if root is not None else inputs, "", name)
     for operation in reader.operations:
         for value in operation.inputs:
             value.users.append(operation)
-    return Program(operations=tuple(reader.operations), inputs=inputs, outputs=outputs)
+    return Program(name=title, operations=tuple(reader.operations), inputs=inputs, outputs=outputs)
 
 
 class _Reader:
@@ -126,6 +130,8 @@ class _Reader:
             inner = f"{path}.{inputs[0].name}" if path else inputs[0].name
             names = (*name, str(child.original_name))
             return self.read(child._c._get_method(node.s("name")).graph, inputs, inner, names)
+        if kind == "prim::CallFunction":
+            return self.read(_inlined(node, inputs[0]), inputs[1:], path, name)
         method, module = ("", None) if kind != CALL else (node.s("name"), inputs[0].module)
         read = inputs if module is None else inputs[1:]
         if any(value.module is not None for value in read) or next(iter(node.blocks()), None) is not None:
@@ -146,6 +152,21 @@ class _Reader:
         if isinstance(found, torch.Tensor):
             return self._weights.setdefault(id(found), Value(type_, weight=found, name=full))
         return Value(type_, constant=found, is_constant=True)
+
+
+def _inlined(call: torch.Node, function: Value) -> torch.Graph:
+    """Return the graph of the function that a node calls, which TorchScript compiled."""
+    graph = Graph()
+    made = {value.unique(): graph.addInput() for value in list(call.inputs())[1:]}
+    for value in list(call.inputs())[1:]:
+        made[value.unique()].setType(value.type())
+    callee = graph.appendNode(graph.createClone(function.constant, lambda value: value)).output()
+    made[next(call.inputs()).unique()] = callee
+    clone = graph.appendNode(graph.createClone(call, lambda value: made[value.unique()]))
+    for value in clone.outputs():
+        graph.registerOutput(value)
+    jit_pass_inline(graph)
+    return graph
 
 
 def _is_traced(module: Any, method: str) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...compiler import NeuronCcFlags
 from ...errors import NeuronError
 from ...hardware import WEIGHTS_OF_PIPELINE_CORE, pipeline_cores_of
 from .graph import Operation
@@ -47,9 +48,15 @@ def before_compile(plan: Plan) -> None:
     )
 
 
-def segment_starts(number: int, part: Part, words: Sequence[str], num_stages: int) -> None:
+def segment_starts(number: int, part: Part, flags: NeuronCcFlags, num_stages: int) -> None:
     """Tell that a segment is compiled."""
-    LOGGER.info("Segment %d: %d operations, compiled by neuron-cc %s", number, len(part.operations), " ".join(words))
+    words = " ".join(flags.words)
+    LOGGER.info("Segment %d: %d operations, compiled by neuron-cc %s", number, len(part.operations), words)
+    if num_stages < flags.pipeline_cores:
+        LOGGER.warning(
+            "Segment %d has too few operators for %d cores of a pipeline, and takes %d.",
+            *(number, flags.pipeline_cores, num_stages),
+        )
     if num_stages == 1:
         return
     weights = {value: value.weight for one in part.operations for value in one.inputs if value.weight is not None}

@@ -44,17 +44,18 @@ def checked_whitelist(names: Collection[str] | None) -> frozenset[str] | None:
     """
     if names is None:
         return None
-    if isinstance(names, str):
+    if not isinstance(names, Collection) or isinstance(names, str) or not all(isinstance(one, str) for one in names):
         hint = "Pass a list, such as torch.neuron.get_supported_operations() + ['aten::embedding']."
-        raise ConfigError(f"op_whitelist is the text {names!r}, not a list.", hint=hint, option="op_whitelist")
+        message = f"op_whitelist={names!r} is not a list of operators."
+        raise ConfigError(message, hint=hint, option="op_whitelist", value=repr(names))
     known = [*neuroncore_v1.SUPPORTED, *neuroncore_v1.LIMITED, *neuroncore_v1.COMPILABLE]
     unknown = sorted(
         name for name in names if name.startswith("aten::") and name not in known and not neuroncore_v1.is_listed(name)
     )
     unknown += sorted(name for name in names if not name.startswith(("aten::", "prim::", "neuron::")))
     if unknown:
-        listing = ", ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
-        message = f"op_whitelist has operators that neuron-cc does not compile: {listing}."
+        listing = "; ".join(f"{name!r}{nearest(name, known)}" for name in unknown)
+        message = f"op_whitelist has operators that neuron-cc does not compile ({listing})."
         hint = "Leave them out; they run on the CPU."
         raise ConfigError(message, hint=hint, option="op_whitelist", unknown=unknown)
     return frozenset(names)

@@ -6,6 +6,7 @@ torch.jit.save(model, "bert.pt")
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -13,8 +14,12 @@ from typing import Any
 
 import torch
 
+from ...compiler.rules import neuroncore_v1
 from ...errors import ConfigError, NeuronError, NoFallbackError, NothingCompiledError
 from ...hardware import require_pipeline_cores, resolve_instance
+from ...options.option import check_known
+from ..contexts import no_such_cores, num_cores as num_usable_cores
+from ..entry import require_callable
 from ..placement import dynamic_batch
 from . import log
 from .assemble import assemble
@@ -166,6 +171,9 @@ def traced_program(
     model: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Program, Environment]:
     """Trace a model with `torch.jit.trace`; return its operations, and every value of the example inputs."""
+    require_callable(model)
+    known = [*inspect.signature(trace).parameters, *inspect.signature(torch.jit.trace).parameters]
+    check_known(options, known, what="torch.neuron.trace")
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
         traced = torch.jit.trace(model, inputs, **{"check_trace": False, **options})
@@ -181,23 +189,34 @@ def _require_instance(num_cores: int) -> None:
         hint = "Set OPTIMUM_NEURON_INSTANCE=inf1.xlarge, or trace it for this instance with torch_neuronx.trace."
         raise ConfigError(message, hint=hint, target=TARGET, instance=instance.name)
     require_pipeline_cores(instance, num_cores, option="--neuroncore-pipeline-cores")
+    if num_cores > num_usable_cores():
+        raise no_such_cores(f"--neuroncore-pipeline-cores={num_cores}", hint="Pass fewer, or allow the process more.")
 
 
 def _nothing(plan: Plan, options: Options, failure: NeuronError | None) -> NothingCompiledError:
     """Return the error for a model without a segment, with the reason that comes first."""
-    missing = log.kinds_text(one for one in plan.arithmetic if one not in plan.supported)
+    missing = _missing_text(plan, options)
     hint = "Pass allow_no_ops_on_neuron=True to get a model for the CPU."
     if failure is not None:
         reason = f"a segment cannot be compiled ({failure.message.splitlines()[0].rstrip(':')})"
     elif not plan.arithmetic:
         reason = "it has none that compute"
     elif not plan.supported:
-        reason = f"the core lacks {missing}"
+        reason = missing
     elif not any(options.chosen(one) for one in plan.supported):
         reason = "subgraph_builder_function leaves all of them to the CPU"
     else:
-        lacks = f", and the core lacks {missing}" if missing else ""
+        lacks = f", and {missing}" if missing else ""
         reason = f"all segments have fewer than {options.minimum_segment_size} graph nodes{lacks}"
         hint = f"Pass a smaller minimum_segment_size, or a{hint[6:]}"
     message = f"No operations of the model were compiled for a core: {reason}."
     return NothingCompiledError(message, hint=hint, operators=[one.kind for one in plan.arithmetic])
+
+
+def _missing_text(plan: Plan, options: Options) -> str:
+    """Say which operators the core lacks, and which ones the whitelist leaves out; "" for none."""
+    missing = [one for one in plan.arithmetic if one not in plan.supported]
+    left_out = [one for one in missing if options.whitelist is not None and neuroncore_v1.is_listed(one.kind)]
+    lacking = log.kinds_text(one for one in missing if one not in left_out)
+    texts = [f"the core lacks {lacking}"] if lacking else []
+    return " and ".join([*texts, f"op_whitelist leaves out {log.kinds_text(left_out)}"] if left_out else texts)
