@@ -54,5 +54,9 @@ def load_artifacts(
             differences=differences,
         )
     model = kind.from_pretrained(folder, config, export=False, **options)
-    model.replace_weights(weights)
+    try:
+        model.replace_weights(weights)
+    except BaseException:
+        model.close()
+        raise
     return model

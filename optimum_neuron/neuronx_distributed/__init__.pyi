@@ -26,6 +26,7 @@ from . import (
     model_builder_v1 as model_builder_v1,
     moving as moving,
     nxd_model as nxd_model,
+    operators as operators,
     optimizer as optimizer,
     padding as padding,
     parallel_state as parallel_state,

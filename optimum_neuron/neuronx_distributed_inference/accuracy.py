@@ -130,6 +130,8 @@ def generate_expected_logits(
     inputs_attention_mask: torch.Tensor,
     generation_config: GenerationConfig | None = None,
     num_tokens: int | None = None,
+    additional_input_args: Mapping[str, Any] | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> torch.Tensor:
     """Return the logits [T, R, V] of transformers' greedy answer on the CPU.
 
@@ -139,6 +141,8 @@ def generate_expected_logits(
         inputs_attention_mask: their mask.
         generation_config: settings; None: the checkpoint's.
         num_tokens: length of the answer; None: up to the compiled length.
+        additional_input_args: further keywords of transformers' `generate`, or other values of those above.
+        tokenizer: logs the answer as text.
     """
     module = neuron_model.load_hf_model(neuron_model.model_path)
     room = neuron_model.config.neuron_config.seq_len - input_ids.shape[1]
@@ -148,8 +152,12 @@ def generate_expected_logits(
     settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=num_tokens)
     settings.update(return_dict_in_generate=True, output_scores=False, output_logits=True)
     ids, mask = _padded_left(input_ids, inputs_attention_mask)
-    outputs = module.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
-    return torch.stack(list(outputs.logits)).float()
+    inputs = {"input_ids": ids, "attention_mask": mask, "generation_config": settings}
+    outputs = module.generate(**{**inputs, **(additional_input_args or {})})
+    logits_TRV = torch.stack(list(outputs.logits)).float()
+    if tokenizer is not None:
+        logger.info("Expected answers: %s", tokenizer.batch_decode(logits_TRV.argmax(-1).T, skip_special_tokens=True))
+    return logits_TRV
 
 
 def check_accuracy(

@@ -12,7 +12,7 @@ Shape legend: R rows, C columns.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -214,6 +214,19 @@ class ModelWrapper(torch.nn.Module):
             for arg, value in zip(args[:_PADDED], values, strict=True)
         ]
         return (*padded, *args[_PADDED:])
+
+    def vllm_cte_repadding(self, batch_args: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the inputs of one prompt in its own bucket, without the padding to the longest prompt of its batch.
+
+        Args:
+            batch_args: tokens, mask, positions, which are 0 in the padding, and others, which stay.
+
+        Raises:
+            ShapeError: the prompt fits in no bucket.
+        """
+        length = int(batch_args[2].max()) + 1
+        own = [arg[:, :length] for arg in batch_args[:_PADDED]]
+        return self.pad_inputs(*own, *batch_args[_PADDED:])
 
     def forward(self, *args: Any, pad_type: str = FIRST) -> Any:
         """Call the network with padded inputs, in batches of `batch_size`; return the results of the rows that came.

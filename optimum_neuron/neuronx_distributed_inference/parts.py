@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any, Self
 import torch
 
 from ..errors import ConfigError
+from ..files.plain_json import read_object
 from ..options.option import check_known
+from ..sources import find_folder, read_description
 from .sampling import prepare_sampling_params, validate_sampling_params
 
 logger = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class LoraServingConfig(_Checked):
         if self.lora_bias != "none":
             message = f"lora_bias={self.lora_bias!r} is not supported: adapters have matrices only."
             raise ConfigError(message, hint='Pass "none".', option="lora_bias", value=self.lora_bias)
-        found = [_adapter_config(name, path) for name, path in self.lora_ckpt_paths.items()]
+        found = [read_description(find_folder(path)) for path in self.lora_ckpt_paths.values()]
         number = max(self.max_loras, len(found))
         rank = max([self.max_lora_rank, *(one.get("r", 0) for one in found)])
         modules = sorted({module for one in found for module in one.get("target_modules") or ()})
@@ -168,9 +169,13 @@ class LoraServingConfig(_Checked):
         """Return the adapters of `lora_ckpt_json`."""
         if self.lora_ckpt_json is None:
             return {}
-        content = json.loads(Path(self.lora_ckpt_json).expanduser().read_text())
-        folder = Path(content.get("lora-ckpt-dir", "."))
-        return {name: str(folder / path) for name, path in content["lora-ckpt-paths"].items()}
+        content = read_object(Path(self.lora_ckpt_json).expanduser())
+        folder, paths = Path(content.get("lora-ckpt-dir", ".")), content.get("lora-ckpt-paths")
+        if not isinstance(paths, dict):
+            message = f"{self.lora_ckpt_json} has no lora-ckpt-paths."
+            hint = 'Write {"lora-ckpt-dir": folder, "lora-ckpt-paths": {name: folder}}.'
+            raise ConfigError(message, hint=hint, option="lora_ckpt_json", value=self.lora_ckpt_json)
+        return {name: str(folder / path) for name, path in paths.items()}
 
 
 def _paths(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
@@ -183,14 +188,6 @@ def _paths(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
         message = f"lora_ckpt_paths has several adapters of the name {twice[0]!r}."
         raise ConfigError(message, hint="Give each a name of its own.", option="lora_ckpt_paths", names=twice)
     return {name: path.strip() for name, (_, _, path) in zip(names, pairs, strict=True)}
-
-
-def _adapter_config(name: str, path: str) -> dict[str, Any]:
-    """The configuration of an adapter's folder."""
-    file = Path(path).expanduser() / "adapter_config.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"The adapter {name!r} has no {file}. Pass the folder that PEFT saved.")
-    return dict(json.loads(file.read_text()))
 
 
 DTYPES = {

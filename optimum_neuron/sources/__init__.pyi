@@ -1,5 +1,5 @@
 from . import quantization as quantization, source as source, tasks as tasks
-from .adapters import merge_adapter as merge_adapter
+from .adapters import merge_adapter as merge_adapter, read_description as read_description
 from .copying import COPIED as COPIED, copy_files as copy_files
 from .file_types import (
     GENERATION as GENERATION,

@@ -14,7 +14,9 @@ from transformers import PretrainedConfig
 
 from ..errors import ConfigError, ModelError
 from ..sources import load_source
+from .checks import left_padding, require_ids
 from .model import NeuronModelBase
+from .positions import left_mask
 from .sampling import Sampling
 
 
@@ -165,6 +167,32 @@ class GPT2ForSampling(_TopK):
     """GPT-2."""
 
     model_types = ("gpt2",)
+
+    def beam_search(
+        self, input_ids: torch.Tensor, num_beams: int, sequence_length: int, start_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the beams of each prompt, int64 [batch, `num_beams`, at most `sequence_length`], the best first.
+
+        Args:
+            input_ids: prompts [batch, columns], padded on the left.
+            num_beams: beams of a prompt; `batch_size` is the beams of all prompts.
+            sequence_length: tokens of the longest result, prompt included.
+            start_ids: number of padding tokens of each prompt.
+        """
+        require_ids(input_ids)
+        self.require_length(sequence_length)
+        self.reset()
+        beams = self.compiled.generate(
+            input_ids.long(),
+            attention_mask=left_mask(
+                input_ids, left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
+            ),
+            max_length=sequence_length,
+            num_beams=num_beams,
+            num_return_sequences=num_beams,
+            do_sample=False,
+        )
+        return beams.reshape(len(input_ids), num_beams, -1)
 
 
 class GPT2ForSamplingWithContextBroadcasting(GPT2ForSampling):

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import torch
 from transformers import PretrainedConfig
 
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, ModelError, NotExportedError
 from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
 from ..options.option import check_known
 from ..sources import load_source
@@ -111,10 +111,11 @@ class NeuronModelBase:
         """Name the folder of compiled artifacts that `to_neuron` loads in place of a compile.
 
         Raises:
-            FileNotFoundError: there is no such folder.
+            NotExportedError: there is no such folder.
         """
         if not Path(directory).is_dir():
-            raise FileNotFoundError(f"Did not find directory: {directory}.")
+            message = f"Did not find directory: {directory}."
+            raise NotExportedError(message, hint="Name a folder of save().", folder=str(directory))
         self._artifacts = Path(directory)
 
     def to_neuron(self) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 from ..base import env
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError, invalid_choice
-from ..exporters import is_export
 from ..hardware import instance_for_cores
 from ..modeling import require_heads
+from ..options.configuration import CONFIG_FILE
 from ..options.peer_attributes import joined
 from ..serving import ModelSpec
-from ..sources import find_folder, load_source, quantization, quantization_of
+from ..sources import find_folder, load_source, quantization, quantization_of, read_config
 from .engine_args import EngineArgs
 from .keywords import log_unused
 from .neuron_options import NeuronOptions, neuron_options
@@ -53,12 +53,13 @@ def read_args(args: EngineArgs) -> ModelSpec:
     log_unused(found.unused)
     where = {"revision": args.revision, "cache_dir": args.download_dir, "trust_remote_code": args.trust_remote_code}
     where = {name: value for name, value in {**where, "token": args.hf_token}.items() if value}
-    config = load_source(args.model, with_weights=False, **where).config
+    folder = find_folder(args.model, with_weights=False, **where)
+    config = read_config(folder, trust_remote_code=args.trust_remote_code)
     require_heads(config, args.tensor_parallel_size, option="tensor_parallel_size")
     task = _TASKS[args.task if args.task != "auto" else args.runner]
     is_pooling = task not in (None, "text-generation")
     options: dict[str, Any] = {**where, **({"task": task} if task else {}), **_common(args, config, found)}
-    if not is_export(find_folder(args.model, **where)):
+    if not (folder / CONFIG_FILE).is_file():
         options["disable_validation"] = True
     shares = found.prefix_caching if args.enable_prefix_caching is None else args.enable_prefix_caching
     spec = ModelSpec(

@@ -62,6 +62,9 @@ NAMES: Names = {
         name: _MIXTURE[name] for name in ("GroupLimitedRouter", "RouterSinkhorn", "RouterTopK")
     },
     "neuronx_distributed.modules.moe.shared_experts": {"SharedExperts": _NO_MIXTURE},
+    "neuronx_distributed.operators": {},
+    "neuronx_distributed.operators.argmax": of("operators", "argmax"),
+    "neuronx_distributed.operators.topk": of("operators", "topk"),
     "neuronx_distributed.quantization": {},
     "neuronx_distributed.quantization.dequantize": {
         **of("quantization", "direct_cast_dequantize", "scale_dequantize"),

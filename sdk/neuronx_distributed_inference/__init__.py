@@ -89,6 +89,7 @@ NAMES: Names = {
         ),
     ),
     f"{_BASE}.modules.lora_serving": _ours("", "LoraServingConfig"),
+    f"{_BASE}.modules.lora_serving.config": _ours("", "LoraServingConfig"),
     f"{_BASE}.utils": {},
     f"{_BASE}.utils.accuracy": {
         **_ours(
@@ -111,7 +112,13 @@ NAMES: Names = {
     f"{_BASE}.utils.exceptions": {"LogitMatchingValidationError": "optimum_neuron.errors:LogitMatchingError"},
     f"{_BASE}.utils.hf_adapter": _ours("", "HuggingFaceGenerationAdapter", "load_pretrained_config"),
     f"{_BASE}.utils.random": {"set_random_seed": "transformers:set_seed"},
-    f"{_BASE}.utils.testing": _ours(".testing", "build_function", "build_module", "validate_accuracy"),
+    f"{_BASE}.utils.testing": {
+        **_ours(".testing", "FunctionModule", "build_cpu_model", "build_function", "build_module"),
+        **_ours(".testing", "destroy_cpu_env", "destroy_mp", "init_cpu_env", "validate_accuracy"),
+        "_get_rand_weights": f"{_OURS}.testing:random_weights",
+        "_get_shared_checkpoint_path": f"{_OURS}.testing:shared_checkpoint_path",
+        "_rand_interval": f"{_OURS}.testing:random_interval",
+    },
 }
 
 __getattr__, __dir__, __all__ = open_doors(__name__, NAMES)

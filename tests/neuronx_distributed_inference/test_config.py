@@ -65,6 +65,19 @@ def test_configurations_that_cannot_be_read_are_refused(tmp_path):
             InferenceConfig.load(tmp_path)
 
 
+def test_adapters_that_cannot_be_read_are_refused(tmp_path):
+    with raises(ModelError, reason="missing"):
+        LoraServingConfig(lora_ckpt_paths={"one": str(tmp_path / "none")})
+    with raises(ModelError, adapter=str(tmp_path)):
+        LoraServingConfig(lora_ckpt_paths=[f"one : {tmp_path}"])
+    file = tmp_path / "adapters.json"
+    with raises(ModelError, file=str(file)):
+        LoraServingConfig(lora_ckpt_json=str(file))
+    file.write_text('{"paths": {}}')
+    with raises(ConfigError, option="lora_ckpt_json"):
+        LoraServingConfig(lora_ckpt_json=str(file))
+
+
 def test_every_keyword_has_an_effect_or_is_listed(caplog):
     names = {*NAMES, *OF_EXPERTS}
     assert names >= EFFECTIVE | set(REFUSED) and EFFECTIVE.isdisjoint(REFUSED)

@@ -58,6 +58,18 @@ def test_prompts_and_steps_are_padded_to_their_bucket():
     assert padded[0].shape == (1, 1) and padded[1].shape == (1, 32)
 
 
+def test_each_prompt_of_a_batch_has_its_own_bucket():
+    prompts = wrapper(CONTEXT_ENCODING_MODEL_TAG, seq_len=64, buckets=[16, 32, 64])
+    ids, mask, positions, rows = inputs(2, 40, [7, 8])
+    mask[0, 9:] = ids[0, 9:] = 0
+    positions = positions * mask
+    for row, (length, bucket) in enumerate([(9, 16), (40, 64)]):
+        own = prompts.vllm_cte_repadding([one[row : row + 1] for one in (ids, mask, positions, rows)])
+        assert [one.shape for one in own] == [(1, bucket)] * 3 + [(1,)]
+        assert torch.equal(own[0][:, :length], ids[row : row + 1, :length]) and int(own[1].sum()) == length
+        assert own[2].tolist() == [[*range(length), *[1] * (bucket - length)]]
+
+
 def test_rows_of_incomplete_batches_come_back_in_their_order():
     steps = wrapper(TOKEN_GENERATION_MODEL_TAG, batch_size=4, seq_len=32, buckets=[32])
     steps.load_state_dict({})

@@ -4,7 +4,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.errors import ConfigError, ShapeError, WeightsError
+from optimum_neuron.errors import ConfigError, NotExportedError, ShapeError, WeightsError
+from optimum_neuron.modeling import NeuronModelForCausalLM
 from optimum_neuron.transformers_neuronx import (
     ContinuousBatchingConfig,
     GenerationConfig,
@@ -168,6 +169,13 @@ def test_a_prompt_has_several_answers(tmp_path):
     ids = prompts(2, 9)
     expected = continued(AutoModelForCausalLM.from_pretrained(folder).eval(), ids, 16)
     assert torch.equal(model.sample(ids, 16, top_k=1), expected.repeat_interleave(2, 0))
+    reference = AutoModelForCausalLM.from_pretrained(folder)
+    ids[1, :3] = 0
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    options = {"num_beams": 2, "num_return_sequences": 2, "max_length": 16, "do_sample": False}
+    beams = reference.generate(ids, attention_mask=mask, **options).reshape(2, 2, -1)
+    assert torch.equal(model.beam_search(ids, 2, 16, start_ids=torch.tensor([0, 3])), beams)
     torch.manual_seed(0)
     first, second, *_ = model.sample(ids, 16).tolist()
     assert first[:9] == second[:9] == ids[0].tolist() and first != second
@@ -223,7 +231,8 @@ def test_adapter_generates_as_transformers(model, reference, checkpoint):
     assert torch.equal(adapter(ids[1:], torch.arange(7), return_dict=True).logits, logits)
 
 
-def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path):
+def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path, monkeypatch):
+    close = NeuronModelForCausalLM.close
     save_pretrained_split(reference, tmp_path / "split")
     split = LlamaForSampling.from_pretrained(tmp_path / "split", **OPTIONS)
     split.to_neuron()
@@ -263,13 +272,21 @@ def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path)
         other.load(tmp_path / "compiled")
         with raises(ConfigError, folder=str(tmp_path / "compiled")):
             other.to_neuron()
+    closed = []
+    monkeypatch.setattr(NeuronModelForCausalLM, "replace_weights", lambda self, weights: 1 / 0)
+    monkeypatch.setattr(NeuronModelForCausalLM, "close", lambda self: closed.append(close(self)))
+    damaged = LlamaForSampling.from_pretrained(checkpoint, **OPTIONS)
+    damaged.load(tmp_path / "compiled")
+    with pytest.raises(ZeroDivisionError):
+        damaged.to_neuron()
+    assert closed == [None]
     next((tmp_path / "split" / "pytorch_model.bin").glob("p3.*")).unlink()
     with raises(WeightsError, folder=str(tmp_path / "split" / "pytorch_model.bin")):
         LlamaForSampling.from_pretrained(tmp_path / "split", **OPTIONS).to_neuron()
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         model.save(tmp_path / "file")
-    with pytest.raises(FileNotFoundError):
+    with raises(NotExportedError, folder=str(tmp_path / "nothing")):
         loaded.load(tmp_path / "nothing")
 
 
