@@ -22,12 +22,12 @@ ORDER = (
     (
         "budgets",
         "demo",
-        "neuronx_distributed",
         "neuronx_distributed_inference",
         "serving",
         "trainer",
         "transformers_neuronx",
     ),
+    ("neuronx_distributed",),
     ("xla",),
     ("device", "distributed", "pipelines", "tracing"),
     ("modeling", "profiling"),
