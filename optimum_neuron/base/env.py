@@ -114,11 +114,6 @@ def nxd_cpu_mode(environ: Mapping[str, str] = os.environ) -> bool:
     return switch("NXD_CPU_MODE", environ, default=False)
 
 
-def use_nxd_cpu_mode(on: bool) -> None:
-    """Let neuronx_distributed train on the CPU in this process and its children, as if the shell had set it."""
-    os.environ["NXD_CPU_MODE"] = str(int(on))
-
-
 def no_compile_cache(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether NEURON_CC_FLAGS has --no_cache: everything is compiled again, and nothing is kept."""
     return "--no_cache" in compiler_words(environ)

@@ -6,6 +6,7 @@ validate_accuracy(model, [(torch.rand(1, 8),)], cpu_callable=reference)
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import uuid
@@ -27,6 +28,8 @@ Inputs = Sequence[tuple[torch.Tensor, ...]]
 """Positional arguments of each call."""
 Interval = tuple[float, float]
 """The smallest value, and the value that all are below."""
+_VARIABLES = contextlib.ExitStack()
+"""What `init_cpu_env` changed in the environment."""
 
 
 class FunctionModule(nn.Module):
@@ -137,7 +140,7 @@ def _name_of(make: functools.partial[nn.Module]) -> str:
     named: Any = make.keywords["func"] if make.func is FunctionModule else make.func
     while isinstance(named, functools.partial):
         named = named.func
-    return str(getattr(named, "__name__", type(named).__name__))
+    return str((named if hasattr(named, "__name__") else type(named)).__name__)
 
 
 def build_cpu_model(
@@ -204,7 +207,7 @@ def random_interval(a: float, b: float, dtype: torch.dtype, *size: int) -> torch
 def init_cpu_env() -> None:
     """Make the groups of one process on the CPU, for layers of NxD in a reference."""
     destroy_mp()
-    env.use_nxd_cpu_mode(True)
+    _VARIABLES.enter_context(env.inherited({"NXD_CPU_MODE": "1"}))
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     parallel_state.initialize_model_parallel()
 
@@ -220,7 +223,7 @@ def destroy_mp() -> None:
 def destroy_cpu_env() -> None:
     """End what `init_cpu_env` began."""
     destroy_mp()
-    env.use_nxd_cpu_mode(False)
+    _VARIABLES.close()
 
 
 def validate_accuracy(
