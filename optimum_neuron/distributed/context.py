@@ -27,6 +27,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..base.labels import next_labels
+from ..base.model_facts import facts_of
 from ..errors import ConfigError, ModelError, raise_together
 from .plans import CONTEXT_FAMILIES
 from .styles import redistribute
@@ -135,7 +136,7 @@ def require_context(model: nn.Module, size: int) -> None:
         problems.append(ConfigError(message, hint=hint, option=option, value=size, choices=choices))
     elif config._attn_implementation != "sdpa":
         problems.append(_required_setting("attn_implementation", config._attn_implementation, "sdpa", size))
-    if getattr(config, "output_router_logits", False):
+    if facts_of(config).output_router_logits:
         problems.append(_required_setting("output_router_logits", True, False, size))
     raise_together(problems)
 

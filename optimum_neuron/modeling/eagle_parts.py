@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig
 
+from ..base.model_facts import facts_of
 from ..errors import ConfigError, ModelError, WeightsError
 from ..files.plain_json import read_object
 from ..models import (
@@ -100,10 +101,10 @@ def _third(tensors: TensorSource, config: LlamaConfig, model: NeuronDecoderModel
     reads = tuple(f"{LAYER_STATES}{layer}" for layer in _layers_of(config, model))
     require_results(model, reads)
     _require_known(tensors, {_SHIFTS, _MASK, *_names(EAGLE_WEIGHT_MAP)}, "EAGLE-3")
-    num_guessed = getattr(config, "draft_vocab_size", None) or config.vocab_size
+    num_guessed = facts_of(config).draft_vocab_size or config.vocab_size
     token_of = _tokens(tensors, num_guessed, config.vocab_size)
     sizes, width = eagle_sizes(config), model.config.get_text_config(decoder=True).hidden_size
-    is_residual_normed = getattr(config, "norm_before_residual", False)
+    is_residual_normed = bool(facts_of(config).norm_before_residual)
     with torch.device("meta"):
         network = EagleNetwork(
             sizes, target_width=width, num_draft_tokens=num_guessed, is_residual_normed=is_residual_normed
@@ -172,7 +173,7 @@ def read_config(folder: Path, model: NeuronDecoderModel) -> LlamaConfig:
         message = f"This EAGLE draft is not supported: {gap}."
         raise ConfigError(message, hint="Use a draft with one layer of Llama's form.", option=gap)
     text = model.config.get_text_config(decoder=True)
-    width = getattr(config, "target_hidden_size", None) or config.hidden_size
+    width = facts_of(config).target_hidden_size or config.hidden_size
     for name, own, expected in (
         ("vocab_size", config.vocab_size, text.vocab_size),
         ("hidden_size", width, text.hidden_size),

@@ -15,6 +15,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, Seq2SeqLMOutput
 
+from ..base.model_facts import facts_of
 from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
 from ..exporters import Prepared
@@ -41,7 +42,7 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
         super().__init__(prepared)
         self.source = Source(**prepared.metadata["source"])
         self._program = EncoderDecoder(self.loaded, self._signature)
-        self._vocabulary: int = getattr(self.config, "decoder_vocab_size", None) or self.config.vocab_size
+        self._vocabulary: int = facts_of(self.config).decoder_vocab_size or self.config.vocab_size
         if self.neuron_config.num_beams > 1:
             self.generation_config.num_beams = self.neuron_config.num_beams
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..base.core import Choice
+from ..base.model_facts import facts_of
 from ..errors import ConfigError, ModelError
 from .checks import check_counts
 from .model import load_preprocessor
@@ -35,8 +36,8 @@ class NeuronModelForTextReranking(NeuronModelForSequenceClassification):
         Raises:
             ModelError: the configuration sets another function.
         """
-        saved = getattr(self.config, "sentence_transformers", None) or {}
-        path = saved.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
+        saved = facts_of(self.config).sentence_transformers or {}
+        path = saved.get("activation_fn") or facts_of(self.config).sbert_ce_default_activation_function
         if path is None:
             return Choice(value="sigmoid", reason="the default: config.json sets no activation")
         name = path.rpartition(".")[2].lower()

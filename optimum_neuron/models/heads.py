@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError
 from ..weights import ZEROS, Range, Split, joined_split, range_split, unit_split
@@ -126,7 +127,7 @@ HEAD_SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 def require_equal_layers(text: PreTrainedConfig, names: Sequence[str], *, hint: str) -> None:
     """Check that a transformers configuration has one value of some fields for all layers."""
-    if varying := sorted(set(names) & set(getattr(text, "per_layer_attributes", None) or ())):
+    if varying := sorted(set(names) & set(facts_of(text).per_layer_attributes or ())):
         raise ModelError(
             f"The layers of this {text.model_type} model differ in {', '.join(varying)}. One value is implemented.",
             hint=hint,

@@ -14,8 +14,8 @@ uncovered = common.uncovered
 
 
 def build(config: PreTrainedConfig) -> Decoder:
-    attention_bias = getattr(config, "attention_bias", False)
-    kind = LayerKind(rotary=common.read_rotary(config), window=facts_of(config).sliding_window)
+    facts = facts_of(config)
+    kind = LayerKind(rotary=common.read_rotary(config), window=facts.sliding_window)
     return common.read_decoder(
-        config, kind, has_attention_bias=attention_bias, has_mlp_bias=getattr(config, "mlp_bias", False)
+        config, kind, has_attention_bias=bool(facts.attention_bias), has_mlp_bias=bool(facts.mlp_bias)
     )

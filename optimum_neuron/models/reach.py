@@ -62,7 +62,7 @@ def reach_of(config: PreTrainedConfig) -> Reach | None:
     local = {"sliding_attention", "hybrid_sliding"} & kinds or config.model_type in FULL_WITHIN_WINDOW
     window = facts_of(config).sliding_window if local else None
     windows = set(window) if isinstance(window, (list, tuple)) else {window}
-    if "local" in getattr(config, "attention_layers", ()):  # GPT-Neo
+    if "local" in (facts_of(config).attention_layers or ()):  # GPT-Neo
         windows.add(config.window_size)
     chunk = facts_of(config).attention_chunk_size if "chunked_attention" in kinds else None
     reach = Reach(

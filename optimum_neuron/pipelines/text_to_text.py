@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers import Pipeline
 
+from ..base.model_facts import facts_of
 from ..errors import ConfigError
 from .names import TEXT_TO_TEXT, plain_name
 
@@ -30,7 +31,7 @@ class TextToTextPipeline(Pipeline):
     _load_tokenizer = True
 
     def __init__(self, *args: Any, task: str, **kwargs: Any) -> None:
-        specific = (getattr(kwargs["model"].config, "task_specific_params", None) or {}).get(task, {})
+        specific = (facts_of(kwargs["model"].config).task_specific_params or {}).get(task, {})
         self._default_prefix = specific.get("prefix", "")
         self._result_name = TEXT_TO_TEXT[plain_name(task)]
         super().__init__(*args, task=task, **kwargs)

@@ -77,7 +77,7 @@ def _num_labels(model: nn.Module, config: PreTrainedConfig, text: PreTrainedConf
     if is_for("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM"):
         return facts_of(text).vocab_size
     classifies = is_for("SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION", "IMAGE_CLASSIFICATION")
-    single = getattr(config, "problem_type", None) in (None, "single_label_classification")
+    single = facts_of(config).problem_type in (None, "single_label_classification")
     return config.num_labels if classifies and single and config.num_labels > 1 else None
 
 

@@ -181,7 +181,7 @@ class DecoderKind(GeneratingKind[NeuronConfig]):
         config = source.config
         architectures = list(config.architectures or ())
         other = architectures and not any(name.endswith(TASKS[task].suffixes) for name in architectures)
-        encodes = facts_of(config).is_encoder_decoder or getattr(config, "is_decoder", None) is False
+        encodes = facts_of(config).is_encoder_decoder or facts_of(config).is_decoder is False
         if config.model_type not in architectures_of(task) and not hasattr(config, "auto_map"):
             return "transformers has no causal language model of this architecture"
         return f"the checkpoint is a {architectures[0]}, which encodes its input" if other and encodes else ""

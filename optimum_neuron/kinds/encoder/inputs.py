@@ -52,8 +52,8 @@ def model_inputs(model: PreTrainedModel, task: str, row: Architecture, dtype: st
 
 def _text(taken: list[str], config: PreTrainedConfig, axes: tuple[str, ...]) -> list[Input]:
     padding = facts_of(config).pad_token_id
-    padding = getattr(config, "pad_index", None) if padding is None else padding
-    vocabulary = facts_of(config).vocab_size or getattr(config, "n_words", None)
+    padding = facts_of(config).pad_index if padding is None else padding
+    vocabulary = facts_of(config).vocab_size or facts_of(config).n_words
     inputs = [Input(name="input_ids", dtype="int64", axes=axes, padding=padding or 0, limit=vocabulary)]
     if "attention_mask" in taken:
         inputs.append(Input(name="attention_mask", dtype="int64", axes=axes, default=1, limit=2))
@@ -88,14 +88,14 @@ def default_sizes(inputs: tuple[Input, ...], config: PreTrainedConfig, folder: P
     axes = dict.fromkeys(axis for tensor in inputs for axis in tensor.axes)
     height, width = _image_size(config, folder) if "height" in axes else (0, 0)
     mel_bins = _audio_field(config, "num_mel_bins") or _audio_field(config, "feature_projection_input_dim")
-    vision = getattr(config, "vision_config", config)
+    vision = facts_of(config).vision_config or config
     sizes = DEFAULT_SIZES | {
         "sequence_length": DEFAULT_LENGTH,
-        "num_channels": getattr(vision, "num_channels", None) or DEFAULT_CHANNELS,
+        "num_channels": facts_of(vision).num_channels or DEFAULT_CHANNELS,
         "height": height,
         "width": width,
         "audio_sequence_length": DEFAULT_SAMPLES,
-        "nb_max_frames": getattr(config, "max_length", None) or DEFAULT_FRAMES,
+        "nb_max_frames": facts_of(config).max_length or DEFAULT_FRAMES,
         "feature_size": mel_bins or 80,
     }
     return {axis: sizes[axis] for axis in axes}
@@ -114,14 +114,13 @@ def largest_sizes(inputs: tuple[Input, ...], config: PreTrainedConfig, row: Arch
     positions = facts_of(text).max_position_embeddings
     if positions and positions > 0 and any("sequence_length" in tensor.axes for tensor in inputs):
         limits["sequence_length"] = positions
-        if row.positions_after_padding and getattr(text, "position_embedding_type", "absolute") == "absolute":
+        if row.positions_after_padding and facts_of(text).position_embedding_type in (None, "absolute"):
             limits["sequence_length"] -= (text.pad_token_id if text.pad_token_id is not None else 1) + 1
     return limits
 
 
 def _image_size(config: PreTrainedConfig, folder: Path) -> tuple[int, int]:
-    vision = getattr(config, "vision_config", config)
-    size = getattr(vision, "image_size", None)
+    size = facts_of(facts_of(config).vision_config or config).image_size
     if size is None and (folder / "preprocessor_config.json").is_file():
         processor = read_object(folder / "preprocessor_config.json")
         size = processor.get("crop_size" if processor.get("do_center_crop") else "size")

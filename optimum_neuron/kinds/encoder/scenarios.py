@@ -71,7 +71,7 @@ def _end_text(signature: RoleSignature, inputs: dict[str, torch.Tensor], referen
     CLIP reads it at the first end token, which may be padding, and an encoder-decoder at the last one, of which every
     row needs as many.
     """
-    end: Any = getattr(reference.config.get_text_config(), "eos_token_id", None)
+    end: Any = facts_of(reference.config.get_text_config()).eos_token_id
     has_decoder = facts_of(reference.config).is_encoder_decoder and end is not None
     for spec in signature.inputs:
         if spec.name != "input_ids" or not (has_decoder or spec.padding == end):

@@ -86,7 +86,7 @@ def read_sizes(config: PreTrainedConfig) -> dict[str, Any]:
         "num_heads": config.num_attention_heads,
         "num_kv_heads": facts_of(config).num_key_value_heads or config.num_attention_heads,
         "head_dim": read_head_dim(config),
-        "intermediate_size": getattr(config, "intermediate_size", 0),
+        "intermediate_size": facts_of(config).intermediate_size or 0,
         "vocab_size": config.vocab_size,
         "tie_embeddings": config.tie_word_embeddings,
     }

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.model_facts import facts_of
 from ...upstream.cache_argument import CACHE
 from ...upstream.contract import replaced
 from ...upstream.modeling_files import ALIBI, GPT_NEO_ATTENTION
@@ -55,7 +56,7 @@ def position_embeddings(model: nn.Module) -> list[nn.Module]:
 
 def local_layers(model: nn.Module) -> list[tuple[nn.Module, int]]:
     """Attention layers that cut a window of their own out of the cache, with the tokens that it holds (GPT-Neo)."""
-    window = getattr(model.config, "window_size", None)
+    window = facts_of(model.config).window_size
     return [
         (module, window)
         for module in model.modules()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import normalize
 
+from ...base.model_facts import facts_of
 from ...errors import RequestError
 from ..answers import Call
 from ..protocol import EmbeddingRequest
@@ -61,8 +62,8 @@ class Embedder(TextModel):
         size = self.model.get_embedding_dimension()
         if wanted in (None, size):
             return None
-        listed = getattr(self.model.config, "matryoshka_dimensions", None)
-        if listed is None and not getattr(self.model.config, "is_matryoshka", False):
+        listed = facts_of(self.model.config).matryoshka_dimensions
+        if listed is None and not facts_of(self.model.config).is_matryoshka:
             message = f"dimensions={wanted} is not supported: the model's vectors have {size} numbers."
             hint = "Remove dimensions, or set matryoshka_dimensions in the model's config.json."
             raise RequestError(message, hint=hint, status=400, param="dimensions")

@@ -77,7 +77,7 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
     positions = _position_table(model, stack)
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()
     ends = embedding.numel() * (1 if tied or head is None else 2)
-    experts = getattr(text, "num_experts_per_tok", None) or getattr(text, "num_experts_per_token", None)
+    experts = facts_of(text).num_experts_per_tok or facts_of(text).num_experts_per_token
     return DecoderSizes(
         kind=_kind(kinds),
         model_type=text.model_type,
@@ -96,7 +96,7 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
         has_head_bias=getattr(head, "bias", None) is not None,
         num_parameters=sum(p.numel() for p in stack.parameters()) + ends,
         max_positions=facts_of(text).max_position_embeddings,
-        dtype=str(config.dtype).removeprefix("torch.") if getattr(config, "dtype", None) else None,
+        dtype=str(config.dtype).removeprefix("torch.") if facts_of(config).dtype else None,
     )
 
 
@@ -254,7 +254,7 @@ def _matrices(name: str, columns: int) -> list[int]:
 
 def latent_sizes(text: PreTrainedConfig) -> LatentSizes | None:
     """Read latent attention off a configuration; None without it."""
-    if not getattr(text, "kv_lora_rank", None):
+    if not facts_of(text).kv_lora_rank:
         return None
     names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     rank, rotary, plain, value = (int(getattr(text, name, None) or 0) for name in names)

@@ -77,7 +77,7 @@ def trained_sizes(
 
 
 def _num_patches(config: PreTrainedConfig) -> int | None:
-    image, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
+    image, patch = facts_of(config).image_size, facts_of(config).patch_size
     if not isinstance(image, int) or not isinstance(patch, int):
         return None
     return (image // patch) ** 2 + 1

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ....base.model_facts import facts_of
 from ....base.transformers_types import PreTrainedModel
 from ....upstream.contract import replaced
 from .base import Arguments, Patch
@@ -86,7 +87,7 @@ def masked_norm(norm: nn.GroupNorm, frames_B: torch.Tensor) -> AbstractContextMa
 
 GROUP_NORM = Patch(
     reason="the first layer normalizes over the whole recording; padding is left out of its statistics",
-    applies=lambda config, task: getattr(config, "feat_extract_norm", None) == "group",
+    applies=lambda config, task: facts_of(config).feat_extract_norm == "group",
     around=_normed_by_mask,
 )
 

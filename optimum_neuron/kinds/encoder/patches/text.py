@@ -80,7 +80,7 @@ CONVOLUTION = Patch(
 
 TRIGRAM = Patch(
     reason="a token's embedding is joined with its neighbors', padding too; padding is zero there, as past an end",
-    applies=lambda config, task: getattr(config, "trigram_input", False),
+    applies=lambda config, task: bool(facts_of(config).trigram_input),
     around=lambda model, arguments: model.get_input_embeddings().register_forward_hook(
         lambda _module, _args, output: _masked(output, arguments)
     ),
