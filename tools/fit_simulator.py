@@ -18,8 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent / "fidelity"))
 
 from cases import read_rows
-from fit import build
-from report import bands, grouped, score, summary
+from fit import build, spread
+from report import bands, grouped, is_fitted, score, summary
 from training import training_mfu
 
 from optimum_neuron.simulator import FORMAT
@@ -49,6 +49,7 @@ def main() -> int:
         "fitted_on": FITTED_ON,
         "training_mfu": training_mfu(rows),
         "bands": {name: dataclasses.asdict(band) for name, band in bands(scored).items()},
+        "spread": spread([s.case for s in scored if is_fitted(s.case)], values),
     }
     text = json.dumps(_rounded(data), indent=1) + "\n"
     if check:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CAPACITY_OPTIONS = (
     *("simulate", "sweep", "slo", "slo_attainment", "num_prompts", "input_length", "output_length"),
-    *("request_rate", "seed", "price"),
+    *("request_rate", "seed", "price", "constants"),
 )
 """Arguments that only a capacity plan has."""
 MOST_ROWS = 30
@@ -64,6 +64,9 @@ def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--price", type=float, metavar="USD", help="price of one instance for an hour (default: on demand)"
     )
+    group.add_argument(
+        "--constants", metavar="FILE", help="constants that neuron calibrate wrote (default: those of this version)"
+    )
 
 
 def reject_capacity_options(args: argparse.Namespace) -> None:
@@ -97,7 +100,7 @@ def run_capacity(args: argparse.Namespace, out: Out) -> int:
     if slo is None and (args.sweep or attainment):
         raise ConfigError("There is no objective.", hint="Pass --slo ttft=500,tpot=50.", option="slo", value=None)
     trace = _trace(args, model)
-    options |= options_from(args, "price")
+    options |= options_from(args, "price", "constants")
     return (_sweep if args.sweep else _plan)(out, model, trace, slo, options)
 
 

@@ -29,7 +29,7 @@ _UNITS = {
     "mfu": "share of the peak (MFU)",
     "mbu": "share of the HBM rate (MBU)",
 }
-_NOT_OF_GRAPHS = ("torch_dtype", "auto_cast_type", "instance_type", "pipeline_parallel_size", "speculation")
+NOT_OF_GRAPHS = ("torch_dtype", "auto_cast_type", "instance_type", "pipeline_parallel_size", "speculation")
 """Options of an export that have another name in an estimate, or that it has no graphs for."""
 _CHOICES = {name: name for name in ("instance", "num_cores", "num_copies", "counts")}
 
@@ -56,7 +56,7 @@ class EstimateCommand(Command):
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
         choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
         add_size_arguments(parser)
-        add_decoder_arguments(parser, without=(*KEYWORDS, *_NOT_OF_GRAPHS))
+        add_decoder_arguments(parser, without=(*KEYWORDS, *NOT_OF_GRAPHS))
 
     def execute(self, out: Out) -> None:
         options = options_from(self.args, without=("model", "compare", "optimize"))

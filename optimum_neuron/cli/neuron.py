@@ -8,6 +8,7 @@ from .breakeven import BreakevenCommand
 from .buckets import BucketsCommand
 from .budget import BudgetCommand
 from .cache import CacheCommand
+from .calibrate import CalibrateCommand, CompareRunCommand
 from .check import CheckCommand
 from .consolidate import ConsolidateCommand
 from .demo import DemoCommand
@@ -30,7 +31,9 @@ class NeuronCommand(CommandGroup):
         BucketsCommand,
         BudgetCommand,
         CacheCommand,
+        CalibrateCommand,
         CheckCommand,
+        CompareRunCommand,
         ConsolidateCommand,
         DemoCommand,
         DoctorCommand,

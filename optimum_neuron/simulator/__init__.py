@@ -1,7 +1,8 @@
 """The performance simulator: work, device time, and estimates. Every number it gives is simulated.
 
 work/            graph to work: cycles by tile, passes, bytes, collectives; exact, no measured constant
-device_time.py   work to device time: documented rates, and what was fitted, from data/constants.json
+device_time.py   work to device time: documented rates
+fitted.py        what was fitted: data/constants.json, and files of users
 stacks.py        serving stacks: buckets, batches, host path, by SDK; lengths of a request
 serving.py       which graphs run how often for a request
 machine.py       instance, cores, copies, price
@@ -16,6 +17,7 @@ speculation.py                                   candidates that are checked tog
 queueing.py                                      waiting, where requests arrive at random
 entry.py ranking.py training.py training_layout.py `estimate`: request, counts, time; all instances ranked; training
 break_even.py    whether a port pays
+calibration/     measurements of a user: constants of their own, and runs beside predictions
 
 >>> from optimum_neuron.simulator import estimate
 """

@@ -1,5 +1,12 @@
 from . import clock as clock
 from .break_even import Breakeven as Breakeven, breakeven as breakeven
+from .calibration import (
+    Calibration as Calibration,
+    MeasuredRun as MeasuredRun,
+    RunComparison as RunComparison,
+    calibrate as calibrate,
+    compare_run as compare_run,
+)
 from .capacity import (
     SERVED_OPTIONS as SERVED_OPTIONS,
     TIMES as TIMES,
@@ -39,15 +46,9 @@ from .continuous import (
 )
 from .device_time import (
     ATTENTION_READ_S as ATTENTION_READ_S,
-    FORMAT as FORMAT,
-    Band as Band,
-    Constants as Constants,
-    CoreConstants as CoreConstants,
     CoreRates as CoreRates,
     DeviceTime as DeviceTime,
-    HostConstants as HostConstants,
     all_reduce_s as all_reduce_s,
-    constants as constants,
     core_rates as core_rates,
     device_time as device_time,
 )
@@ -55,6 +56,16 @@ from .entry import (
     estimate as estimate,
     estimate_program as estimate_program,
     estimate_request as estimate_request,
+)
+from .fitted import (
+    FORMAT as FORMAT,
+    Band as Band,
+    Constants as Constants,
+    CoreConstants as CoreConstants,
+    HostConstants as HostConstants,
+    constants as constants,
+    flat as flat,
+    with_flat as with_flat,
 )
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph

@@ -16,7 +16,7 @@ import random
 from ..batching import Request, SimulatedTimes
 from ..errors import ConfigError
 from .continuous import ServedPool, summarize
-from .device_time import Constants
+from .fitted import Constants
 from .result import SERVED, ClientLoad, Estimate, Quantity
 from .rows import ServedRows, is_answered
 
@@ -84,11 +84,15 @@ def with_clients(estimate: Estimate, num_clients: int, constants: Constants) -> 
     limit = estimate.quantities["latency_ms"].limited_by
     bands = {name: constants.bands[f"served.{name}"] for name in ("ttft_ms", "tpot_ms", "tokens_per_s")}
     rate = bands["tokens_per_s"]
-    tokens = Quantity.of(copies * served.tokens_per_s, rate, limit)
+    scale = {f"{name}_ms": constants.scale.get(f"served.{name}_ms", 1.0) for name in ("ttft", "tpot")}
+    faster = constants.scale.get("served.tokens_per_s", 1.0)
+    tokens = Quantity.of(faster * copies * served.tokens_per_s, rate, limit)
 
     def quantity(name: str, value: float) -> Quantity:
-        band = bands.get(f"{name.partition('_')[0]}_ms")
-        return Quantity.inverse(value, rate, limit) if band is None else Quantity.of(value, band, limit)
+        name = f"{name.partition('_')[0]}_ms"
+        if name not in bands:
+            return Quantity.inverse(value / faster, rate, limit)
+        return Quantity.of(scale[name] * value, bands[name], limit)
 
     note = f"{num_clients} clients, an equal part of them at each of {copies} replicas, {pool.num_rows} requests in a "
     note += f"step; {pool.policy}; up to {ROUNDS} requests of each client in two minutes, answers of {pool.num_answer} "

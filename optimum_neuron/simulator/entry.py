@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,7 @@ from ..options.option import takes_options
 from .clients import with_clients
 from .compiled import SERVED_AS, ProgramCounts
 from .configured import count_config
+from .fitted import Constants
 from .graphs import RunCounts
 from .known import find_counts
 from .machine import Machine, choose_machine, require_one_instance
@@ -86,9 +87,25 @@ def estimate_request(
     model: Any, request: EstimateRequest, *, example_inputs: Sequence[torch.Tensor] | None = None
 ) -> Estimate:
     """Estimate a request; the model is one of `estimate`."""
-    machine = choose_machine(request.instance, price=request.price)
+    machine = choose_machine(request.instance, price=request.price, constants=request.constants)
     request = _with_draft(request, machine)
-    result = _timed(model, request, machine, example_inputs)
+    return _with_load(_timed(model, request, machine, example_inputs), request, machine)
+
+
+def timed_by(model: Any, request: EstimateRequest) -> Callable[[Constants], Estimate]:
+    """Count a request once, and return the function that times it with any constants."""
+    machine = choose_machine(request.instance, price=request.price)
+    counted = _counted(model, request, machine, None)
+
+    def timed(constants: Constants) -> Estimate:
+        own = dataclasses.replace(machine, constants=constants)
+        return _with_load(_estimate_counts(counted, request, own), request, own)
+
+    return timed
+
+
+def _with_load(result: Estimate, request: EstimateRequest, machine: Machine) -> Estimate:
+    """Add the load of a request, and a note on memory that may be too small."""
     if result.fit != "fits":
         high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
         result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
@@ -121,7 +138,13 @@ def _timed(
     model: Any, request: EstimateRequest, machine: Machine, example_inputs: Sequence[torch.Tensor] | None = None
 ) -> Estimate:
     """Count a model and time its counts."""
-    name, counts, origin = _counted(model, request, machine, example_inputs)
+    return _estimate_counts(_counted(model, request, machine, example_inputs), request, machine)
+
+
+def _estimate_counts(
+    counted: tuple[str, Counts, Choice[str] | None], request: EstimateRequest, machine: Machine
+) -> Estimate:
+    name, counts, origin = counted
     encodes = isinstance(counts, ProgramCounts) and counts.plan.value.encode is not None
     if not isinstance(counts, RunCounts) and not encodes:
         require_compilable(machine.target)

@@ -14,7 +14,7 @@ from ..hardware import require_pipeline_cores
 from .machine import Machine, choose_copies, require_fits
 from .pipelined import RunTime, divided, divided_memory, fit_note, run_time
 from .request import EstimateRequest
-from .result import NEURONCORE_PIPELINE, Estimate, generation_notes, largest, make_estimate
+from .result import NEURONCORE_PIPELINE, Estimate, generation_notes, largest, make_estimate, scale_of
 from .work import GraphWork
 
 CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
@@ -98,6 +98,7 @@ class RunCounts:
         )
         host_s = machine.copies_s(total)
         period_s = max(host_s, run.device_period_s(num_in_flight), (run.total.total_s + host_s) / num_in_flight)
+        period_s *= scale_of(machine, kind, "latency_ms")
         parts = {**run.total.parts_s, "host": host_s}
         limited_by = max(parts, key=lambda part: parts[part])
         per_s = copies.value * self.rows / period_s
@@ -117,6 +118,7 @@ class RunCounts:
             memory=dict(self.memory),
             bounds_s={"run": sum(map(machine.rates.least_s, run.works))},
             parts_s={work.name: parts},
+            device_s={work.name: run.total.total_s},
             assumptions=(
                 *self.assumptions,
                 *self._release(request),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..base.core import Choice
@@ -21,7 +22,8 @@ from ..hardware import (
     resolve_instance,
     resolve_target,
 )
-from .device_time import Constants, CoreConstants, CoreRates, constants, core_rates
+from .device_time import CoreRates, core_rates
+from .fitted import Constants, CoreConstants, as_constants
 from .work import Work
 
 MAX_SIZE = 2**20
@@ -38,16 +40,13 @@ class Machine:
     """Price of the instance, or of all of several; None if it is neither published nor given."""
     price_source: str
     """Source of the price, or how to provide one."""
+    constants: Constants
+    """Fitted constants."""
 
     @property
     def rates(self) -> CoreRates:
         """Documented rates of a logical core."""
         return core_rates(self.target)
-
-    @property
-    def constants(self) -> Constants:
-        """Fitted constants."""
-        return constants()
 
     @property
     def fitted(self) -> CoreConstants:
@@ -94,12 +93,15 @@ class Machine:
         return work.host_bytes / self.constants.copy_bytes_per_s
 
 
-def choose_machine(instance: str | None, *, price: float | None = None) -> Machine:
-    """Resolve an instance and its price.
+def choose_machine(
+    instance: str | None, *, price: float | None = None, constants: str | Path | Constants | None = None
+) -> Machine:
+    """Resolve an instance, its price, and the constants.
 
     Args:
         instance: name of an instance or of several, such as "2xtrn1.32xlarge".
         price: US dollars for an hour of one instance; None for the published one.
+        constants: a file of `optimum-cli neuron calibrate`, or its content; None for those of this version.
     """
     chosen = resolve_instance(instance)
     target = resolve_target(chosen.value.name).value
@@ -116,7 +118,8 @@ def choose_machine(instance: str | None, *, price: float | None = None) -> Machi
         source = f"${total:g} an hour{each}: {chosen.value.source('price_on_demand_usd_per_h')}"
     else:
         source = f"no price of {chosen.value.name} is published: pass --price"
-    return Machine(instance=chosen, target=target, price_usd_per_h=total, price_source=source)
+    values = as_constants(constants)
+    return Machine(instance=chosen, target=target, price_usd_per_h=total, price_source=source, constants=values)
 
 
 def require_one_instance(machine: Machine, what: str) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from ..base.balance import stage_of_each
 from ..base.wording import counted, size
 from ..hardware import WEIGHTS_OF_PIPELINE_CORE, pipeline_cores_of
-from .device_time import CoreConstants, CoreRates, DeviceTime, device_time
+from .device_time import CoreRates, DeviceTime, device_time
+from .fitted import CoreConstants
 from .work import GraphWork, Step, Work
 
 WEIGHT_BYTES = 2

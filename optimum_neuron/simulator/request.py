@@ -163,6 +163,9 @@ class EstimateRequest:
     price: float | None = _machine(
         "price of one instance for an hour (default: on demand)", metavar="USD", in_program=False
     )
+    constants: Any = _machine(
+        "constants that neuron calibrate wrote (default: those of this version)", metavar="FILE", in_program=False
+    )
     export: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata=_DERIVED)
     """Options of an export that decide the graphs, such as `quantization` or `height`."""
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata=_DERIVED)

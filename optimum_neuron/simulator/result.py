@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.core import Choice
 from ..hardware import Target
-from .device_time import Band, Constants
+from .fitted import Band, Constants
 from .machine import Machine
 
 if TYPE_CHECKING:
@@ -171,6 +171,8 @@ class Estimate:
     parts_ms: Mapping[str, Mapping[str, float]] = dataclasses.field(hash=False)
     """Time of each engine, by graph; tensor and dma overlap."""
     assumptions: tuple[str, ...]
+    device_ms: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+    """Time of one run on the device, by graph."""
     notes: tuple[str, ...] = ()
     """Reasons why the estimate is less certain than others, or incomplete."""
     unknown: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
@@ -229,6 +231,7 @@ class Estimate:
             "hbm_bytes": {**self.memory, "total": sum(self.memory.values()), "available": self.available_bytes},
             "bounds_ms": dict(self.bounds),
             "parts_ms": {graph: dict(parts) for graph, parts in self.parts_ms.items()},
+            "device_ms": dict(self.device_ms),
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
             "unknown_operators": dict(self.unknown),
@@ -265,18 +268,30 @@ def band_of(kind: str, metric: str, target: Target, constants: Constants) -> Ban
         return MEMORY
     if metric == "hbm_bytes_per_step":
         return EXACT if kind in ("decoder", "encoder") else WIDE if kind in FEW_ROWS else MEMORY
+    name = band_name(kind, metric, target)
+    if name not in constants.bands and name.startswith("trn2."):
+        return constants.bands["trn2.ttft_ms"]
+    return constants.bands.get(name, WIDE)
+
+
+def scale_of(machine: Machine, kind: str, metric: str) -> float:
+    """Return the factor on a class of times that a calibration found, 1 without one."""
+    scale = machine.constants.scale
+    return scale.get(band_name(kind, metric, machine.target), 1.0) if scale else 1.0
+
+
+def band_name(kind: str, metric: str, target: Target) -> str:
+    """Return the name that the interval of a quantity has among the constants, if it is there."""
     generation = target.core.generation
     if generation == 1:
-        return constants.bands.get(f"{_OF_INF1[kind]}.{metric}", WIDE) if kind in _OF_INF1 else WIDE
+        return f"{_OF_INF1.get(kind, f'inf1-{kind}')}.{metric}"
     if generation >= 4 or (generation == 3 and kind not in ("decoder", *FEW_ROWS)):
-        return WIDE
+        return f"{target.name}-{kind}.{metric}"
     if generation == 3 and kind == "decoder":
-        return constants.bands.get(f"trn2.{metric}", constants.bands["trn2.ttft_ms"])
+        return f"trn2.{metric}"
     if kind == "decoder" and metric in _SAME_AS:
-        return constants.bands[_SAME_AS[metric]]
-    if metric in ("mfu", "mbu"):
-        metric = "throughput_per_s"
-    return constants.bands.get(f"{kind}.{metric}", WIDE)
+        return _SAME_AS[metric]
+    return f"{kind}.{'throughput_per_s' if metric in ('mfu', 'mbu') else metric}"
 
 
 def make_estimate(
@@ -293,6 +308,7 @@ def make_estimate(
     memory: dict[str, int],
     bounds_s: Mapping[str, float],
     parts_s: Mapping[str, Mapping[str, float]],
+    device_s: Mapping[str, float],
     assumptions: tuple[str, ...],
     notes: tuple[str, ...] = (),
     unknown: Mapping[str, float] | None = None,
@@ -334,6 +350,7 @@ def make_estimate(
         available_bytes=machine.hbm_bytes_per_core,
         bounds={run: 1e3 * seconds for run, seconds in bounds_s.items()},
         parts_ms={graph: {part: 1e3 * seconds for part, seconds in parts.items()} for graph, parts in parts_s.items()},
+        device_ms={graph: 1e3 * seconds for graph, seconds in device_s.items()},
         assumptions=assumptions,
         notes=notes,
         unknown=unknown or {},

@@ -18,9 +18,10 @@ from typing import Any
 from ..base.core import Choice
 from ..hardware import is_first_of_instance
 from ..runtime import ServingCost
-from .device_time import Constants, CoreConstants, CoreRates, DeviceTime, HostConstants, device_time
+from .device_time import CoreRates, DeviceTime, device_time
+from .fitted import Constants, CoreConstants, HostConstants
 from .machine import Machine
-from .result import Estimate, largest, make_estimate
+from .result import Estimate, largest, make_estimate, scale_of
 from .rows import ServedRows
 from .stacks import Padding, Stack, bucket, steps_by_bucket
 from .work import DecoderSizes, GraphWork, Layout, decode_work, prefill_work
@@ -96,6 +97,12 @@ class ServingTimes:
     def outcome(self, plan: ServingPlan) -> Outcome:
         """Times of requests that are answered in one batch."""
         return outcome_of(plan, self.ttft_s, self.tpot_s, self.mean_tpot_s)
+
+    def scaled(self, *, ttft: float, tpot: float) -> ServingTimes:
+        """The same requests, whose times until the first token and between tokens are so many times as long."""
+        return dataclasses.replace(
+            self, ttft_s=ttft * self.ttft_s, tpot_s=tpot * self.tpot_s, mean_tpot_s=tpot * self.mean_tpot_s
+        )
 
     def tokens_per_s(self, plan: ServingPlan) -> float:
         """Output tokens of one replica, prompts included in the time."""
@@ -304,7 +311,8 @@ def serving_estimate(
     `outcome` returns what requests see where they are not answered in one batch, token by token.
     """
     rates, num_stages = machine.rates, len(plan.decode.by_stage)
-    times = _times_on(plan, machine, num_cores.value)
+    factors = {name: scale_of(machine, kind, f"{name}_ms") for name in ("ttft", "tpot")}
+    times = _times_on(plan, machine, num_cores.value).scaled(**factors)
     seen = times.outcome(plan) if outcome is None else outcome(times)
     tokens = num_copies.value * seen.tokens_per_s
     decode = plan.decode.total
@@ -341,6 +349,7 @@ def serving_estimate(
         memory=memory,
         bounds_s={role: rates.least_s(graph.total) for role, graph, _ in runs},
         parts_s={graph.name: time.parts_s for _, graph, time in runs},
+        device_s={graph.name: time.total_s for _, graph, time in runs},
         assumptions=assumptions,
         notes=notes,
     )

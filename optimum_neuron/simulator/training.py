@@ -15,7 +15,7 @@ from typing import Any
 from ..base.core import Choice
 from ..compiler import MICROCODE_BYTES
 from ..hardware import require_compilable
-from .device_time import Band
+from .fitted import Band
 from .machine import Machine, choose_machine, positive, require_one_instance
 from .result import WIDE, Quantity
 from .training_layout import TrainingLayout, TrainingRequest, choose_layout, training_memory

@@ -42,6 +42,23 @@ PRUNE = [
 ]  # fmt: skip
 OUTPUT = ["--help", "--json", "--quiet", "-h"]
 
+ESTIMATE = [
+    *("--audio_sequence_length", "--auto_cast", "--batch", "--batch_size", "--cache_dir", "--constants"),
+    *("--concurrency", "--data_parallel_mode", "--data_parallel_size", "--dtype", "--guidance_scale", "--height"),
+    *("--feature_size", "--image_size", "--instance", "--nb_max_frames", "--num_channels", "--num_choices"),
+    *("--num_clients", "--num_inference_steps", "--output_length", "--price", "--requests_per_s"),
+    *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
+    *("--tensor_parallel_size", "--trust-remote-code", "--width"),
+    *("--batches_in_flight", "--image_batch_size", "--input_length", "--prefix_hit_rate", "--text_batch_size"),
+    *("--acceptance_rate", "--draft_model", "--draft_parameters", "--num_speculative_tokens"),
+    *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
+    *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
+    *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
+    *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel"),
+    *("--max_topk", "--on_device_sampling", "--refiner_model", "--denoising_end"),
+    *("--pipeline_parallel_size", "--neuroncore-pipeline-cores"),
+]  # fmt: skip
+
 SURFACE = {
     "export": [
         *(*COMPILE, *PEER, *OUTPUT, "--adapter", "--allow_missing_weights", "--atol", "--compiler_workdir"),
@@ -60,23 +77,9 @@ SURFACE = {
     "consolidate": [*OUTPUT, "--config", "--format", "-f", "CHECKPOINT", "OUTPUT"],
     "demo": [*OUTPUT, "--max_new_tokens", "--prompt", "--wait-for-host-code"],
     "doctor": OUTPUT,
-    "estimate": [
-        *OUTPUT,
-        *("--audio_sequence_length", "--auto_cast", "--batch", "--batch_size", "--cache_dir", "--compare"),
-        *("--concurrency", "--data_parallel_mode", "--data_parallel_size", "--dtype", "--guidance_scale", "--height"),
-        *("--feature_size", "--image_size", "--instance", "--nb_max_frames", "--num_channels", "--num_choices"),
-        *("--num_clients", "--num_inference_steps", "--optimize", "--output_length", "--price", "--requests_per_s"),
-        *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
-        *("--tensor_parallel_size", "--trust-remote-code", "--width", "MODEL_OR_DIR"),
-        *("--batches_in_flight", "--image_batch_size", "--input_length", "--prefix_hit_rate", "--text_batch_size"),
-        *("--acceptance_rate", "--draft_model", "--draft_parameters", "--num_speculative_tokens"),
-        *("--speculation_length", "--block_size", "--continuous_batching", "--decode_buckets", "--lora_target_modules"),
-        *("--max_lora_rank", "--max_loras", "--modules_to_not_convert", "--num_blocks", "--prefill_buckets"),
-        *("--prefill_chunk_size", "--quantization", "--sequence_parallel", "--sequence_parallel_enabled"),
-        *("--gguf_file", "--hidden_state_layers", "--kv_cache_dtype", "--attention_kernel"),
-        *("--max_topk", "--on_device_sampling", "--refiner_model", "--denoising_end"),
-        *("--pipeline_parallel_size", "--neuroncore-pipeline-cores"),
-    ],
+    "calibrate": [*OUTPUT, *ESTIMATE, "--graph", "--model", "--output", "-o", "FILE"],
+    "compare-run": [*OUTPUT, *ESTIMATE, "--graph", "FILE", "MODEL"],
+    "estimate": [*OUTPUT, *ESTIMATE, "--compare", "--optimize", "MODEL_OR_DIR"],
     "estimate-training": [
         *OUTPUT,
         *("--batch_size", "--instance", "--micro_batch_size", "--no_gradient_checkpointing", "--no_zero_1"),
@@ -101,7 +104,7 @@ SURFACE = {
         *("--drain_timeout_s", "--response_store_bytes", "--max_connections", "--allowed_origins", "MODEL"),
         "--disable-validation",
         *("--simulate", "--sweep", "--slo", "--slo_attainment", "--num_prompts", "--input_length"),
-        *("--output_length", "--request_rate", "--seed", "--price"),
+        *("--output_length", "--request_rate", "--seed", "--price", "--constants"),
         *("--ray", "--ray_address", "--num_replicas"),
         *("--max_replicas", "--model", "-m", "--max_model_len", "--max_num_seqs", "--data-parallel-size"),
         "--allow_non_cached_model",

@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from cases import Case
 
-from optimum_neuron.simulator import Constants, CoreConstants, HostConstants
+from optimum_neuron.simulator import Constants, CoreConstants, HostConstants, flat
 
 HUBER = 0.2
 """Residuals beyond this count linearly."""
 PRIOR_WEIGHT = 0.2
 """Residual of a constant that is one prior width away from its prior."""
+RELEASES = 0.1
+"""Spread of the logarithm of a constant between releases, beyond that of the fit. A judgment: releases move the same
+configuration by 9 to 24 %, the largest over the smallest."""
 FAMILY_POWER = 0.25
 """A family with n rows weighs n**(1 - 2 * power): many rows of one model do not decide alone."""
 
@@ -110,6 +113,44 @@ def fit(cases: Sequence[Case], start: Mapping[str, float] | None = None) -> tupl
 
 def _fitted(cases: Sequence[Case], start: Mapping[str, float], names: Sequence[str]) -> tuple[dict[str, float], float]:
     """Fit some constants and keep the others."""
+    residuals = _residuals(cases, start, names)
+    logs = minimize(residuals, np.log([start[name] for name in names]))
+    fitted = dict(zip(names, np.exp(logs).tolist(), strict=True))
+    return {**start, **fitted}, _huber(residuals(logs)) / len(cases)
+
+
+def spread(cases: Sequence[Case], values: Mapping[str, float]) -> dict[str, float]:
+    """Standard deviation of the logarithm of each constant, by the names of `flat`.
+
+    The fit's own (the curvature of its loss at the optimum, times the variance of its residuals), and what a release of
+    the SDK may move.
+    """
+    fitted: dict[str, float] = {}
+    of_v1 = [case for case in cases if case.row.instance.startswith("inf1")]
+    for some, is_v1 in (([case for case in cases if case not in of_v1], False), (of_v1, True)):
+        names = [name for name in PRIORS if name.startswith(V1) == is_v1]
+        if not some:
+            continue
+        residuals = _residuals(some, values, names)
+        logs = np.log([values[name] for name in names])
+        found = residuals(logs)
+        jacobian = np.stack([(residuals(logs + step) - found) / 1e-4 for step in 1e-4 * np.eye(len(names))], axis=1)
+        variance = _huber(found[: len(some)]) / len(some)
+        deviations = np.sqrt(variance * np.diag(np.linalg.inv(jacobian.T @ jacobian)))
+        fitted |= dict(zip(names, deviations.tolist(), strict=True))
+    base = flat(build(values))
+    total = dict.fromkeys(base, RELEASES**2)
+    for name, deviation in fitted.items():
+        moved = flat(build({**values, name: values[name] * 1.01}))
+        for own, value in base.items():
+            total[own] += (np.log(moved[own] / value) / np.log(1.01) * deviation) ** 2
+    return {name: float(np.sqrt(variance)) for name, variance in total.items()}
+
+
+def _residuals(
+    cases: Sequence[Case], start: Mapping[str, float], names: Sequence[str]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Residuals of cases and of priors, as a function of the logarithms of some constants."""
     prior = np.log([PRIORS[name].value for name in names])
     width = np.array([PRIORS[name].width for name in names])
     published = np.log([case.row.value for case in cases])
@@ -120,9 +161,7 @@ def _fitted(cases: Sequence[Case], start: Mapping[str, float], names: Sequence[s
         predicted = np.log([case.predict(constants) for case in cases])
         return np.concatenate([weights * (predicted - published), PRIOR_WEIGHT * (logs - prior) / width])
 
-    logs = minimize(residuals, np.log([start[name] for name in names]))
-    fitted = dict(zip(names, np.exp(logs).tolist(), strict=True))
-    return {**start, **fitted}, _huber(residuals(logs)) / len(cases)
+    return residuals
 
 
 def _weights(cases: Sequence[Case]) -> np.ndarray:

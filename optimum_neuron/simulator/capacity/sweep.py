@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ...base.core import Choice, Rejected
@@ -66,6 +67,7 @@ def sweep_capacity(
     slo: SLO,
     instance: str | None = None,
     price: float | None = None,
+    constants: str | Path | None = None,
     max_queue_size: int | None = None,
     tensor_parallel_size: int | None = None,
     batch_size: int | None = None,
@@ -81,6 +83,7 @@ def sweep_capacity(
         slo: the objective.
         instance: a family or an instance, to stay within it; None for all with a price.
         price: of one instance; needs `instance` to name one.
+        constants: a file of `optimum-cli neuron calibrate`; None for those of this version.
         max_queue_size: as for `plan_capacity`.
         tensor_parallel_size: cores of a replica; None tries legal counts, fewest first.
         batch_size: requests of a step; None tries several.
@@ -96,7 +99,7 @@ def sweep_capacity(
         message = f"{model} is compiled: its sizes cannot be swept."
         raise ConfigError(message, hint="Pass the checkpoint, or remove --sweep.", option="sweep", value=str(model))
     served, length = served_as(model, trace, options)
-    machines, skipped = _machines(instance, price)
+    machines, skipped = _machines(instance, price, constants)
     if tensor_parallel_size is not None:
         machines = _with_cores(machines, tensor_parallel_size)
     source = source_of(model, source_options(options))
@@ -114,7 +117,7 @@ def sweep_capacity(
         on_tried=on_tried,
     )
     fixed = {"model": model, "trace": trace, "slo": slo, "max_queue_size": max_queue_size, "price": price}
-    plan = _plan_of_the_cheapest(search, {**fixed, **options, "sequence_length": length.value})
+    plan = _plan_of_the_cheapest(search, {**fixed, **options, "constants": constants, "sequence_length": length.value})
     tried = tuple(sorted(search.tried, key=_rank))
     return Sweep(
         model=source.name,
@@ -144,13 +147,15 @@ def _plan_of_the_cheapest(search: Search, options: dict[str, Any]) -> CapacityPl
     return None
 
 
-def _machines(instance: str | None, price: float | None) -> tuple[list[Machine], dict[str, str]]:
+def _machines(
+    instance: str | None, price: float | None, constants: str | Path | None
+) -> tuple[list[Machine], dict[str, str]]:
     """Return instances with a price, the cheapest cores first, and those without."""
     names = instance_names(instance)
     if price is not None and len(names) > 1:
         message = f"price={price} is for one instance, but {len(names)} are tried."
         raise ConfigError(message, hint="Name the instance, or remove it.", option="price", value=price)
-    machines = [choose_machine(name, price=price) for name in names]
+    machines = [choose_machine(name, price=price, constants=constants) for name in names]
     priced = [one for one in machines if one.price_usd_per_h is not None]
     skipped = {one.instance.value.name: "no price is published" for one in machines if one.price_usd_per_h is None}
     if not priced:

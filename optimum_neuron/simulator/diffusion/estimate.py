@@ -12,10 +12,11 @@ from ...base.core import Choice
 from ...errors import ConfigError, DeviceMemoryError
 from ...hardware import legal_core_counts
 from ...sources import find_folder
-from ..device_time import Constants, CoreConstants, CoreRates, DeviceTime, device_time
+from ..device_time import CoreRates, DeviceTime, device_time
+from ..fitted import Constants, CoreConstants
 from ..machine import Machine, choose_copies, does_not_fit
 from ..request import EstimateRequest
-from ..result import Estimate, generation_notes, largest, make_estimate
+from ..result import Estimate, generation_notes, largest, make_estimate, scale_of
 from .plan import PicturePlan, PictureRequest, is_guided, plan_pictures, refined, written_out
 from .request import choose_layout, picture_request, plan_memory, weight_memory
 from .source import Pipeline, read_pipeline
@@ -69,13 +70,15 @@ class PictureCounts:
         times = picture_times(plan, machine.rates, machine.fitted, machine.constants, num_chips=chips)
         copies = choose_copies(machine, cores.value, request.data_parallel_size)
         rates, step, device = machine.rates, plan.step.graph.total, times.device[plan.step.name]
-        per_s, limit = copies.value * pictures.num_pictures / times.total_s, device.limited_by
+        kind = "diffusion-transformer" if pipeline.denoiser == "transformer" else "diffusion"
+        total_s = scale_of(machine, kind, "latency_ms") * times.total_s
+        per_s, limit = copies.value * pictures.num_pictures / total_s, device.limited_by
         return make_estimate(
             machine,
             name=name,
-            kind="diffusion-transformer" if pipeline.denoiser == "transformer" else "diffusion",
+            kind=kind,
             values={
-                "latency_ms": (times.total_s * 1e3, limit),
+                "latency_ms": (total_s * 1e3, limit),
                 "throughput_per_s": (per_s, limit),
                 "hbm_bytes_per_core": (sum(self.memory.values()), largest(self.memory)),
                 "hbm_bytes_per_step": (step.hbm_bytes, "weights"),
@@ -88,6 +91,7 @@ class PictureCounts:
             memory=dict(self.memory),
             bounds_s={run.name: rates.least_s(run.graph.total) for run in plan.runs},
             parts_s={part: time.parts_s for part, time in times.device.items()},
+            device_s={part: time.total_s for part, time in times.device.items()},
             assumptions=_assumptions(pipeline, pictures, plan, times, machine),
             notes=_notes(pipeline, machine),
         )

@@ -1,0 +1,160 @@
+"""Published values calibrate constants that never saw them; few rows move little; contradictions have a reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import LlamaConfig
+
+sys.path.append(str(Path(__file__).parents[3] / "tools/fidelity"))
+
+from calibrated import halves, write_rows
+from cases import read_rows
+
+from optimum_neuron.errors import ConfigError
+from optimum_neuron.simulator import calibrate, compare, compare_run, constants, estimate, flat
+from optimum_neuron.simulator.calibration.update import update
+from optimum_neuron.simulator.fitted import read_constants
+from tests.raising import raises
+from tests.simulator.calibration.conftest import GENAI_PERF, OPTIONS, PROFILE, VLLM_SERVE
+
+HEADER = "model,instance,tensor_parallel_size,batch_size,sequence_length"
+
+
+def table(tmp_path, columns, *rows):
+    path = tmp_path / "measured.csv"
+    path.write_text("\n".join((f"{HEADER},{columns}", *rows)))
+    return path
+
+
+def errors(path, values):
+    found = [pair for run in compare_run(path, constants=values) for pair in run.phases.values()]
+    return np.array([abs(predicted.value / measured - 1) for measured, predicted in found])
+
+
+@pytest.mark.parametrize(("category", "instance"), [("hybrid", "trn2.48xlarge"), ("mixture", "inf2.8xlarge")])
+def test_half_of_published_rows_predicts_the_other(tmp_path, category, instance):
+    """Both classes are in no fit, so that the constants never saw these values."""
+    rows = [row for row in read_rows() if row.metric == "tpot_ms"]
+    paths = [tmp_path / f"half{half}.csv" for half in (0, 1)]
+    for own, path in zip(halves(rows, category, instance), paths, strict=True):
+        write_rows(own, path)
+    before, after = [], []
+    for path, other in (paths, paths[::-1]):
+        before += errors(other, constants()).tolist()
+        after += errors(other, calibrate([path]).constants).tolist()
+    assert np.median(before) > 0.25 and np.median(after) < 0.12 and max(after) < max(before)
+
+
+def test_one_value_moves_constants_less_than_many(tmp_path, llama):
+    first = estimate(llama, **OPTIONS).tpot_ms.value
+    row = f"{llama},inf2.xlarge,2,4,256,{1.3 * first}"
+    one, many = (calibrate([table(tmp_path, "tpot_ms", *[row] * n)]) for n in (1, 12))
+    moves = [found.values[0].after / found.values[0].before for found in (one, many)]
+    assert 1 < moves[0] < moves[1] <= 1.31
+    assert one.constants.spread["scale.decoder.tpot_ms"] > many.constants.spread["scale.decoder.tpot_ms"]
+    exact = calibrate([table(tmp_path, "tpot_ms", row.replace(str(1.3 * first), str(first)))])
+    assert exact.moved() == [] and exact.errors()[0]["after"] < 1e-6
+    others = {name for name in flat(one.constants) if name.startswith(("cores.1", "cores.3", "cores.4"))}
+    assert others and all(flat(one.constants)[name] == flat(constants())[name] for name in others)
+
+
+def test_update_is_the_posterior_of_a_linear_model():
+    """With linear predictions and no outlier it is the formula of Bayesian regression (Gelman et al., BDA, 14.2)."""
+    chance = np.random.default_rng(0)
+    slopes, spreads, noise = chance.normal(size=(9, 3)), np.array([0.3, 0.1, 0.2]), np.full(9, 0.2)
+    measured = slopes @ np.array([0.1, -0.05, 0.1]) + 0.05 * chance.normal(size=9)
+    found = update(lambda moved: slopes @ moved, measured, noise, np.ones(9), spreads)
+    covariance = np.linalg.inv(slopes.T @ slopes / 0.04 + np.diag(spreads**-2))
+    assert found.moved == pytest.approx(covariance @ slopes.T @ measured / 0.04, rel=1e-6)
+    assert found.covariance == pytest.approx(covariance, rel=1e-6)
+    kept = np.arange(9) != 4
+    without = np.linalg.inv(slopes[kept].T @ slopes[kept] / 0.04 + np.diag(spreads**-2))
+    predicted, variances = found.without(~kept)
+    assert predicted[4] == pytest.approx(slopes[4] @ without @ slopes[kept].T @ measured[kept] / 0.04, rel=1e-6)
+    assert variances[4] == pytest.approx(slopes[4] @ without @ slopes[4], rel=1e-6)
+
+
+def test_values_that_contradict_have_a_reason(tmp_path, llama):
+    first = estimate(llama, **OPTIONS)
+    tpot = first.tpot_ms.value
+    good = [f"{llama},inf2.xlarge,2,4,256,{tpot * factor}" for factor in (0.98, 1.0, 1.02, 1.01)]
+    twice = calibrate([table(tmp_path, "tpot_ms", *good, f"{llama},inf2.xlarge,2,4,256,{3 * tpot}")])
+    assert [bool(value.contradicted) for value in twice.values] == [False] * 4 + [True]
+    assert "row 1" in twice.values[-1].contradicted
+
+
+def test_value_below_documented_peaks_contradicts(tmp_path):
+    LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16).save_pretrained(tmp_path / "large")
+    large = str(tmp_path / "large")
+    first = estimate(large, **OPTIONS)
+    tpot, bound = first.tpot_ms.value, first.bounds["decode"]
+    rows = [
+        f"{large},inf2.xlarge,2,4,{length},{value}" for length, value in ((256, tpot), (256, tpot), (512, 0.9 * bound))
+    ]
+    found = calibrate([table(tmp_path, "tpot_ms", *rows)])
+    assert [bool(value.contradicted) for value in found.values] == [False, False, True]
+    assert "peaks" in found.values[-1].contradicted
+
+
+def test_wrong_units_are_errors(tmp_path, llama):
+    first = estimate(llama, **OPTIONS).tpot_ms.value
+    with raises(ConfigError, option="tpot_ms", factor=1e-3):
+        calibrate([table(tmp_path, "tpot_ms", f"{llama},inf2.xlarge,2,4,256,{first / 1000}")])
+    with raises(ConfigError, option="tpot_ms", factor=1e3):
+        calibrate([table(tmp_path, "tpot_ms", f"{llama},inf2.xlarge,2,4,256,{first * 1000}")])
+    with raises(ConfigError, origin=f"{tmp_path / 'measured.csv'}, row 1"):
+        calibrate([table(tmp_path, "tpot_ms", f"{llama},inf3.xlarge,2,4,256,{first}")])
+
+
+def test_written_constants_are_used_and_checked(tmp_path, llama):
+    first = estimate(llama, **OPTIONS)
+    rows = [f"{llama},inf2.xlarge,2,4,256,{1.4 * first.tpot_ms.value}"] * 6
+    found = calibrate([table(tmp_path, "tpot_ms", *rows)])
+    path = tmp_path / "mine.json"
+    found.write(path)
+    assert read_constants(path) == found.constants
+    mine = estimate(llama, constants=path, **OPTIONS)
+    assert mine.tpot_ms.value == pytest.approx(found.values[0].after)
+    assert mine.tpot_ms.value > first.tpot_ms.value
+    assert mine.tokens_per_s.value < first.tokens_per_s.value and "measured.csv" in str(mine.assumptions)
+    best = compare(llama, constants=path, **{**OPTIONS, "instance": "inf2.xlarge"}).ranked[0]
+    assert best.tpot_ms == mine.tpot_ms
+    again = calibrate([table(tmp_path, "tpot_ms", *rows)], constants=path)
+    assert again.values[0].before == pytest.approx(mine.tpot_ms.value) and len(again.constants.calibrated_on) == 2
+    data = json.loads(path.read_text())
+    for change in ({"format": 99}, {"copy_bytes_per_s": -1.0}, {"cores": {}}, {"typo": 1}, {"bands": 3}):
+        path.write_text(json.dumps(data | change))
+        with raises(ConfigError, option="constants"):
+            estimate(llama, constants=path, **OPTIONS)
+    with raises(ConfigError, option="constants"):
+        estimate(llama, constants=tmp_path / "missing.json", **OPTIONS)
+
+
+def test_files_of_servers_and_profiles_calibrate_together(write, llama):
+    files = [write(VLLM_SERVE, "a.json"), write(GENAI_PERF, "b.json")]
+    found = calibrate(files, model=llama, **OPTIONS)
+    assert {value.prediction.band(value.metric) for value in found.values} == {
+        f"served.{name}" for name in ("ttft_ms", "tpot_ms", "tokens_per_s")
+    }
+    assert found.constants.bands["served.ttft_ms"].num_rows == constants().bands["served.ttft_ms"].num_rows + 2
+    (shown,) = compare_run(files[0], model=llama, constants=found.constants, **OPTIONS)
+    assert {"ttft_ms", "tpot_ms", "throughput_per_s", "tokens_per_s"} == set(shown.phases)
+    (profile,) = compare_run(write(PROFILE), model=llama, graph="decode", **OPTIONS)
+    assert set(profile.engines) == {"tensor", "vector", "dma"} and profile.hbm_bytes[0] == 200_000
+    plain = estimate(llama, **OPTIONS)
+    (name,) = [graph for graph in plain.device_ms if graph.startswith("decode")]
+    device_ms = plain.device_ms[name] - plain.parts_ms[name]["launch"]
+    assert profile.phases["decode_ms"][1].value == pytest.approx(device_ms)
+
+
+def test_spread_is_of_every_constant():
+    values = constants()
+    assert set(values.spread) == set(flat(values)) and values.scale == {}
+    assert all(0.1 <= spread < 0.6 for spread in values.spread.values())  # releases move a constant by a tenth
+    assert dataclasses.replace(values, scale={"decoder.tpot_ms": 2.0}) != values
