@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
-from .core import current, quoted, refuse_exchanged
+from .core import current, quoted, refuse
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
+from .rulebook import Rule
 from .tensor import NkiTensor
 
 
@@ -91,7 +92,7 @@ class Arguments:
             raise KernelError(message, hint=hint, rule="result", line=line)
         exchanged_in = current().exchanged.get(value.storage.number)
         if exchanged_in is not None:
-            refuse_exchanged(value.name, exchanged_in)
+            refuse(Rule.EXCHANGED, tensor=value.name, line=exchanged_in)
         for tensor, host, _ in self.placed:
             if tensor.storage is value.storage and value.shape == tensor.shape:
                 given = self._given[value.storage.number]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from .core import current, refuse
+from .core import current, require
 from .indirect import IndirectTensor, refuse_part, refuse_second
+from .rulebook import Rule
 from .tensor import NkiTensor
 
 GROUPS = {"vector": 16, "scalar": 16, "gpsimd": 16, "tensor": 32}
@@ -33,23 +34,13 @@ class ColumnTensor(IndirectTensor):
 
     def for_engine(self, engine: str) -> None:
         """Choose the size of a group for the engine that accesses the view."""
-        if engine not in GROUPS:
-            message = f"The {engine} engine does not choose columns of {self.name} by offsets."
-            hint = "Gather with nisa.tensor_copy, or choose rows of a tensor in HBM with vector_select."
-            refuse(message, hint=hint, rule="engine", tensor=self.name, engine=engine)
+        require(engine in GROUPS, Rule.COLUMNS_ENGINE, of=self, engine=engine)
         index, group = self.indices, GROUPS[engine]
         assert index is not None
-        if self.shape[0] % group or self.shape[1] > group * index.shape[1]:
-            refuse(
-                f"{self.shape[1]} columns of {self.name} for {self.shape[0]} partitions on the {engine} engine, whose "
-                f"groups of {group} partitions have {group * index.shape[1]} offsets each in {index.name}.",
-                hint=f"Pass num_elem, at most {group} times the columns of the index, and a multiple of {group} "
-                "partitions.",
-                rule="shape",
-                tensor=self.name,
-                wanted=self.shape[1],
-                offsets=group * index.shape[1],
-            )
+        fits = self.shape[0] % group == 0 and self.shape[1] <= group * index.shape[1]
+        require(
+            fits, Rule.COLUMNS_SHAPE, of=self, engine=engine, group=group, offsets=group * index.shape[1], index=index
+        )
         self.group = group
 
     def _checked(self) -> torch.Tensor:
@@ -69,14 +60,8 @@ def chosen_columns(tensor: NkiTensor, index: NkiTensor, count: int) -> ColumnTen
     """Return columns of a tile that offsets name."""
     refuse_second(tensor)
     core = current()
-    if core.generation < 4:
-        message = f"indirect needs NeuronCore-v4, and {core.target.name} has {core.spec.name}."
-        hint = "Use nisa.nc_n_gather, or nisa.local_gather for groups of partitions."
-        refuse(message, hint=hint, rule="generation", tensor=tensor.name, target=core.target.name)
+    require(core.generation >= 4, Rule.INDIRECT_GENERATION, core=core)
     fits = index.ndim == 2 and index.buffer.value == "sbuf" and index.dtype == "uint16"
-    if not (fits and tensor.ndim == 2 and tensor.shape[0] == index.shape[0] and tensor.buffer.is_on_chip and count > 0):
-        message = f"indirect of {count} columns of {tensor.name}, of shape {tensor.shape} in {tensor.buffer.value}, by "
-        message += f"offsets of shape {index.shape} and dtype {index.dtype} in {index.buffer.value}."
-        hint = "Both have two dimensions and the same partitions on the chip; the offsets are uint16 in SBUF."
-        refuse(message, hint=hint, rule="indirect", tensor=tensor.name)
+    fits &= tensor.ndim == 2 and tensor.shape[0] == index.shape[0] and tensor.buffer.is_on_chip and count > 0
+    require(fits, Rule.INDIRECT_COLUMNS, count=count, of=tensor, index=index)
     return ColumnTensor.over(tensor, index, count)

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import inspect
 import linecache
+import string
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target, target_of_kernels
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
+from .rulebook import Rule
 from .world import World
 
 DEFAULT_PLATFORM = "trn3"
@@ -35,6 +37,7 @@ DEFAULT_PLATFORM = "trn3"
 if TYPE_CHECKING:
     from .streams import Tape
 
+CONTROL_FLOW = "Neuron docs, NKI, language guide, control flow"
 _HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kernels")
 _FRONT_ENDS = ("nki", "neuronxcc")
 
@@ -258,22 +261,37 @@ def kernel_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def refuse_value(message: str, hint: str, rule: str) -> NoReturn:
-    """Raise the error of Python that depends on values, which the hardware's compiler does not know."""
-    refuse(message, hint=hint, rule=rule, document="Neuron docs, NKI, language guide, control flow")
+class _Text(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "list":
+            return ", ".join(sorted(str(getattr(one, "name", one)) for one in value))
+        return str(super().format_field(value, format_spec))
 
 
-def refuse(message: str, *, hint: str, rule: str, **details: object) -> NoReturn:
-    """Raise the error of a broken rule, with the line of the kernel."""
-    place = kernel_line()
-    raise KernelError(message + quoted(place), hint=hint, rule=rule, line=place, **details)
+def require(holds: object, rule: Rule, **values: Any) -> None:
+    """Raise the error of a broken rule unless it holds."""
+    if not holds:
+        refuse(rule, **values)
 
 
-def refuse_exchanged(name: str, line: str) -> NoReturn:
-    """Raise the error of a collective on a tensor that the kernel got or returns, which the hardware does not allow."""
-    message = f"A collective uses {name}, which is an argument or a result of the kernel.{quoted(line)}"
-    hint = "Copy it from or to another tensor with nisa.dma_copy, and exchange that one."
-    raise KernelError(message, hint=hint, rule="collective_io", line=line, tensor=name)
+def refuse(rule: Rule, line: str = "", **values: Any) -> NoReturn:
+    """Raise the error of a broken rule, with the line of the kernel.
+
+    Args:
+        rule: the rule.
+        line: the line; empty for the one that runs.
+        **values: what its texts name, and other details of the error.
+    """
+    place, texts = line or kernel_line(), _Text()
+    details = {name: value for name, value in values.items() if not hasattr(value, "__dict__")}
+    for _, field, _, _ in texts.parse(rule.message):
+        if field:
+            value, _ = texts.get_field(field, (), values)
+            details[field.removeprefix("of.").replace(".", "_")] = getattr(value, "shape", value)
+    if rule.kind in ("branch", "loop"):
+        details["document"] = CONTROL_FLOW
+    message, hint = (texts.vformat(text, (), values) for text in (rule.message, rule.remedy))
+    raise KernelError(message + quoted(place), hint=hint, rule=rule.kind, line=place, **details)
 
 
 def first_line(function: Callable[..., Any]) -> str:

@@ -12,15 +12,10 @@ from typing import Any, Self
 
 import torch
 
-from .core import Access, Unwritten, current, kernel_line, refuse, refuse_value, running
+from .core import Access, Unwritten, current, kernel_line, refuse, require, running
 from .dtypes import DtypeName, Format, bits_of, rounded
 from .memory import Buffer, Storage
-
-NO_TRUTH = (
-    "A branch or a loop depends on the elements of a tensor, which nobody knows when a kernel is compiled.",
-    "Compute both sides and choose with nl.where or a mask; compare a tensor that may be missing with None.",
-    "branch",
-)
+from .rulebook import Rule
 
 
 class UninitializedReadWarning(UserWarning):
@@ -87,12 +82,17 @@ class Elements:
         """Elements in each partition."""
         return math.prod(self.data.shape[1:])
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Partitions, and elements in each."""
+        return self.data.shape[0], math.prod(self.data.shape[1:])
+
     def __repr__(self) -> str:
         return f"NkiTensor({self.name}, shape={self.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
 
     def __bool__(self) -> bool:
         if running() and current().platform_rules:
-            refuse_value(*NO_TRUTH)
+            refuse(Rule.TENSOR_BRANCH)
         return True
 
     def __iter__(self) -> Iterator[Any]:
@@ -194,20 +194,13 @@ class Elements:
         """Return the whole memory as another format."""
         own = self.storage.format
         packed = own.storage.itemsize != own.size_bytes or row.storage.itemsize != row.size_bytes
-        if packed or not self.storage.precise:
-            message = f"The bytes of {own.name} cannot be read as {row.name} here."
-            hint = "The host has no such format, or NKI_PRECISE_FP=0 keeps floats in float32: copy the tensor to "
-            hint += "convert it."
-            refuse(message, hint=hint, rule="dtype", dtype=row.name)
+        require(not packed and self.storage.precise, Rule.HOST_DTYPE, own=own, row=row)
         return self.storage.viewed_as(row)
 
     def in_elements(self, count: int, row: Format) -> int:
         """Return a number of elements as one of elements of another format."""
         size_bytes = count * self.storage.format.size_bytes
-        if size_bytes % row.size_bytes:
-            message = f"Byte {size_bytes} of {self.name} is no begin of an element of {row.name}."
-            hint = "Begin at a multiple of the dtype's size."
-            refuse(message, hint=hint, rule="strides", tensor=self.name, dtype=row.name)
+        require(not size_bytes % row.size_bytes, Rule.ELEMENT_START, of=self, size_bytes=size_bytes, row=row)
         return size_bytes // row.size_bytes
 
     def with_skip(self, skip: bool) -> Self:
@@ -223,9 +216,8 @@ class Elements:
 
     def _warn_unwritten(self, mask: torch.Tensor) -> None:
         missing = int((~mask).any(-1).sum())
-        problem = f"{missing} of the {self.size} elements of {self.name} that are read here were never written"
         current().unwritten.append(Unwritten(kernel_line(), self.name, missing))
-        hint = "Write them first, with nisa.memset for instance, or read only what was written."
         if current().strict:
-            refuse(f"{problem}.", hint=hint, rule="uninitialized", tensor=self.name, missing=missing)
-        warnings.warn(f"{kernel_line()}: {problem}. {hint}", UninitializedReadWarning, stacklevel=2)
+            refuse(Rule.UNWRITTEN, of=self, missing=missing)
+        text = f"{Rule.UNWRITTEN.message} {Rule.UNWRITTEN.remedy}".format(of=self, missing=missing)
+        warnings.warn(f"{kernel_line()}: {text}", UninitializedReadWarning, stacklevel=2)

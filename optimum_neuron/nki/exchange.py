@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from .core import Core, kernel_line, refuse
+from .core import Core, kernel_line, refuse, require
+from .rulebook import Rule
 from .world import Key, Post
 
 
@@ -34,9 +35,7 @@ def exchange(
     Returns:
         Tensors by rank; None if another physical core of this rank did it.
     """
-    if core.tape is not None:
-        message = f"{opcode} between programs of a kernel cannot be part of a model that is compiled."
-        refuse(message, hint="Reduce within one program, or in PyTorch.", rule="stream")
+    require(core.tape is None, Rule.EXCHANGE_IN_STREAM, opcode=opcode)
     world, rank = core.world, core.number if within_grid else core.rank_id
     number = core.num_collectives.get((within_grid, group), 0)
     core.num_collectives[within_grid, group] = number + 1
@@ -58,10 +57,7 @@ def _wait(core: Core, opcode: str, group: tuple[int, ...], ready: Callable[[], b
         return
     posted = core.world.posts.get(key, {})
     missing = [member for member in group if member not in posted]
-    message = f"{opcode} on rank {core.rank_id} waits forever: {_ranks(missing)} of the group {group} never "
-    message += f"{'calls' if len(missing) == 1 else 'call'} it."
-    hint = "Let all ranks of a group call the same collectives in the same order, and launch all of them."
-    refuse(message, hint=hint, rule="deadlock", instruction=opcode, rank=core.rank_id, missing=missing)
+    refuse(Rule.DEADLOCK, instruction=opcode, core=core, absent=_ranks(missing), group=group, missing=missing)
 
 
 def _ranks(ranks: list[int]) -> str:
@@ -71,13 +67,6 @@ def _ranks(ranks: list[int]) -> str:
 def _compare(rank: int, posts: dict[int, Post], group: tuple[int, ...]) -> None:
     mine = posts[rank]
     for other, post in posts.items():
-        if (post.opcode, post.terms) != (mine.opcode, mine.terms):
-            refuse(
-                f"Ranks of the group {group} call different collectives: rank {rank} calls {mine.opcode}"
-                f"{mine.terms} at {mine.line}, and rank {other} calls {post.opcode}{post.terms} at {post.line}.",
-                hint="Let all ranks of a group call the same collectives, with the same sizes, dtypes and operator.",
-                rule="mismatch",
-                instruction=mine.opcode,
-                ranks=[rank, other],
-                lines=[mine.line, post.line],
-            )
+        same = (post.opcode, post.terms) == (mine.opcode, mine.terms)
+        ranks, lines = [rank, other], [mine.line, post.line]
+        require(same, Rule.COLLECTIVES_DIFFER, group=group, mine=mine, post=post, ranks=ranks, lines=lines)

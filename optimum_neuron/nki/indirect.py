@@ -11,9 +11,10 @@ from typing import NoReturn, Self
 
 import torch
 
-from .core import refuse
+from .core import refuse, require
 from .dtypes import bits_of, rounded
 from .elements import Elements
+from .rulebook import Rule
 from .tensor import NkiTensor
 
 
@@ -49,11 +50,7 @@ class IndirectTensor(NkiTensor):
         base = tensor.storage.base
         counts, steps = [count for _, count in pattern], [step for step, _ in pattern]
         last = offset + sum(step * (count - 1) for step, count in zip(steps[1:], counts[1:], strict=True))
-        if offset < 0 or last >= base.numel() or min([*steps, 0]) < 0 or min([*counts, 1]) < 1:
-            message = f"The rows of {[list(pair) for pair in pattern]} from {offset} on reach element {last} of "
-            message += f"{tensor.name}, which has {base.numel()}."
-            hint = "Steps and counts are of elements of the whole tensor."
-            refuse(message, hint=hint, rule="bounds", tensor=tensor.name, size=base.numel(), last=last)
+        tensor.require_inside(pattern, offset, last)
         # Row 0 in place of every row: views of the other dimensions are then views of this one.
         view = cls(tensor.storage, base.as_strided(counts, [0, *steps[1:]], base.storage_offset() + offset))
         rows = indices.integers().T.reshape(-1)[: counts[0]]
@@ -107,14 +104,8 @@ class IndirectTensor(NkiTensor):
     def _checked(self) -> torch.Tensor:
         total = self.storage.base.numel()
         bad = ~self.valid | (self.addresses < 0) | (self.addresses >= total)
-        if bool(bad.any()) and not self.skip:
-            refuse(
-                f"{int(bad.any(dim=tuple(range(1, bad.dim()))).sum())} indices are outside of {self.name}, whose shape "
-                f"is {self.storage.shape}.",
-                hint="Correct the indices, or pass oob_mode=nisa.oob_mode.skip.",
-                rule="bounds",
-                tensor=self.name,
-            )
+        is_inside = self.skip or not bool(bad.any())
+        require(is_inside, Rule.INDICES, of=self)
         return ~bad
 
     def read(self) -> torch.Tensor:
@@ -176,33 +167,20 @@ def moved_by(tensor: NkiTensor, pattern: Sequence[Sequence[int]], first: int, in
 
 def refuse_part(tensor: NkiTensor) -> NoReturn:
     """Raise the error of a view of a view whose elements are chosen by indices."""
-    message = f"A part of {tensor.name}, or its elements in another order, where indices in memory choose the elements."
-    hint = "Take the part first, and choose by indices then; or give the access pattern of the part."
-    refuse(message, hint=hint, rule="indirect", tensor=tensor.name)
+    refuse(Rule.PART_OF_INDIRECT, tensor=tensor.name)
 
 
 def refuse_second(tensor: NkiTensor) -> None:
     """Refuse a choice by indices in a view that has one."""
-    if tensor.is_indirect():
-        message = f"Indices in memory choose elements of {tensor.name} already, and a view has one such choice."
-        hint = "Copy the elements of the first one with nisa.dma_copy."
-        refuse(message, hint=hint, rule="indirect", tensor=tensor.name)
+    require(not tensor.is_indirect(), Rule.SECOND_INDIRECT, tensor=tensor.name)
 
 
 def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
     """Return one index of a dimension, which is in memory, without the dimension; the view has no other such choice."""
     refuse_second(tensor)
-    if not index.data.is_meta and not 0 <= index.scalar() < tensor.shape[place]:
-        refuse(
-            f"Index {index.scalar()} is outside of dimension {place} of {tensor.name}, which has {tensor.shape[place]} "
-            "elements.",
-            hint=f"Use an index from 0 to {tensor.shape[place] - 1}.",
-            rule="bounds",
-            tensor=tensor.name,
-            dim=place,
-            size=tensor.shape[place],
-            index=index.scalar(),
-        )
+    number = 0 if index.data.is_meta else index.scalar()
+    size = tensor.shape[place]
+    require(0 <= number < size, Rule.INDEX, index=number, dim=place, tensor=tensor.name, size=size)
     pattern = [pair for dim, pair in enumerate(tensor.get_pattern()) if dim != place]
     return moved_by(tensor, pattern, tensor.offset, index, tensor.strides[place])
 
@@ -211,11 +189,8 @@ def selected_rows(tensor: NkiTensor, dim: int, indices: NkiTensor) -> IndirectTe
     """Return the rows of a tensor in HBM that indices on the chip name."""
     refuse_second(tensor)
     is_column = indices.size == indices.num_partitions and indices.buffer.is_on_chip
-    if dim != 0 or tensor.buffer.is_on_chip or not is_column:
-        message = f"vector_select of dimension {dim} of {tensor.name} in {tensor.buffer.value}, by indices of shape "
-        message += f"{indices.shape} in {indices.buffer.value}."
-        hint = "It is of dimension 0 of a tensor in HBM, and takes one index for each partition, in SBUF."
-        refuse(message, hint=hint, rule="indirect", tensor=tensor.name, dim=dim)
+    fits = dim == 0 and tensor.buffer.is_hbm and is_column
+    require(fits, Rule.SELECTED_ROWS, dim=dim, of=tensor, indices=indices)
     (step, rows), *rest = tensor.get_pattern()
     pattern = [[step, indices.num_partitions], *rest]
     return IndirectTensor.of(tensor, pattern, tensor.offset, indices, step, rows)

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .core import refuse
+from .core import require
+from .rulebook import Rule
 
 Function = Callable[..., torch.Tensor]
 
@@ -238,7 +239,5 @@ def as_operator(op: object, parameter: str = "op") -> Operator:
         return op
     name = getattr(op, "__name__", str(op))
     name = _OTHER_NAMES.get(name, name)
-    if name not in OPERATORS:
-        hint = "Use one of nki.language, such as nl.add or nl.exp."
-        refuse(f"{parameter}={op!r} is no operator of the engines.", hint=hint, rule="operator", parameter=parameter)
+    require(name in OPERATORS, Rule.UNKNOWN_OPERATOR, parameter=parameter, op=op)
     return OPERATORS[name]

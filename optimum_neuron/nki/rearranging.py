@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from .core import refuse
+from .core import refuse, require
+from .rulebook import Rule
 
 if TYPE_CHECKING:
     from .tensor import NkiTensor
@@ -28,9 +29,9 @@ def rearranged(tensor: NkiTensor, source: Pattern, target: Pattern, sizes: Mappi
         or len({*names}) != len(names)
         or sorted(names) != sorted(order)
     ):
-        _refuse(tensor, source, target, "Name each dimension once in both patterns.")
+        refuse(Rule.REARRANGEMENT, of=tensor, source=source, target=target, problem="names differ")
     if unknown := sorted(set(sizes) - set(names)):
-        _refuse(tensor, source, target, f"Remove the sizes of {', '.join(unknown)}, which no pattern names.")
+        refuse(Rule.REARRANGEMENT, of=tensor, source=source, target=target, problem=f"no name is {', '.join(unknown)}")
     view = tensor
     for place, group in reversed([*enumerate(before)]):
         parts = _sizes(tensor, place, group, sizes)
@@ -49,14 +50,6 @@ def _sizes(tensor: NkiTensor, place: int, group: Sequence[str], sizes: Mapping[s
     """Return the sizes of the parts of a dimension, of which one may be missing."""
     found, size = [sizes.get(name, -1) for name in group], tensor.shape[place]
     known = math.prod(one for one in found if one != -1)
-    if found.count(-1) > 1 or known < 1 or size % known or (-1 not in found and known != size):
-        message = f"Dimension {place} of {tensor.name} has {size} elements, which {' x '.join(group)} with the sizes "
-        message += f"{dict(sizes)} does not have."
-        hint = "Give the sizes of all but one name of each group; their product divides the dimension."
-        refuse(message, hint=hint, rule="shape", tensor=tensor.name, dim=place)
+    fits = found.count(-1) <= 1 and known >= 1 and size % known == 0 and (-1 in found or known == size)
+    require(fits, Rule.REARRANGED_SIZES, dim=place, tensor=tensor.name, size=size, names=group, sizes=sizes)
     return [size // known if one == -1 else one for one in found]
-
-
-def _refuse(tensor: NkiTensor, source: Pattern, target: Pattern, hint: str) -> NoReturn:
-    message = f"{tensor.name} of shape {tensor.shape} cannot be rearranged from {source} to {target}."
-    refuse(message, hint=hint, rule="pattern", tensor=tensor.name)

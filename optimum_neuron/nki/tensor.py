@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from .core import refuse
+from .core import refuse, require
 from .dtypes import FORMATS, Dtype, dtype_name
 from .elements import Elements
 from .rearranging import rearranged
+from .rulebook import Rule
 
 Slice = slice
 """The builtin, which the method of the same name hides in the class."""
@@ -70,17 +71,13 @@ class NkiTensor(Elements):
             same = value.storage is self.storage and value.offset == target.offset
             if same and value.strides == target.strides and value.shape == target.shape:
                 return
-        message = f"{self.name} cannot be assigned to: a kernel writes memory with instructions."
-        refuse(message, hint="Use nisa.tensor_copy, nisa.dma_copy or nl.store.", rule="assignment", tensor=self.name)
+        refuse(Rule.ASSIGNMENT, of=self)
 
     def _full_key(self, key: object) -> list[Any]:
         keys = list(key) if isinstance(key, tuple) else [key]
         keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in keys]
         given = sum(item is not None and item is not Ellipsis for item in keys)
-        if given > self.ndim:
-            message = f"{given} indices for {self.name}, which has {self.ndim} dimensions."
-            hint = f"Its shape is {self.shape}: give at most {self.ndim} indices."
-            refuse(message, hint=hint, rule="rank", tensor=self.name, shape=self.shape)
+        require(given <= self.ndim, Rule.NUM_INDICES, of=self, given=given)
         rest = [slice(None)] * (self.ndim - given)
         if any(item is Ellipsis for item in keys):
             place = next(number for number, item in enumerate(keys) if item is Ellipsis)
@@ -94,34 +91,19 @@ class NkiTensor(Elements):
         stop = size if item.stop is None else int(item.stop)
         start, stop = start + size * (start < 0), stop + size * (stop < 0)
         if step < 1 or start < 0 or stop > size or start > stop:
-            refuse(
-                f"The slice {start}:{stop}:{step} leaves dimension {dim} of {self.name}, which has {size} elements.",
-                hint="Tiles are not clipped as NumPy clips slices: end it at the size, or use a smaller tile.",
-                rule="bounds",
-                tensor=self.name,
-                dim=dim,
-                size=size,
-                start=start,
-                stop=stop,
-                step=step,
-            )
+            refuse(Rule.SLICE, of=self, start=start, stop=stop, step=step, dim=dim, size=size)
         if step == 1:
             return data.narrow(dim, start, stop - start)
         return data[(slice(None),) * dim + (slice(start, stop, step),)]
 
     def _checked_index(self, index: int, size: int, dim: int) -> int:
-        if not -size <= index < size:
-            message = f"Index {index} is outside of dimension {dim} of {self.name}, which has {size} elements."
-            hint = f"Use an index from 0 to {size - 1}."
-            refuse(message, hint=hint, rule="bounds", tensor=self.name, dim=dim, size=size, index=index)
+        require(-size <= index < size, Rule.INDEX, index=index, dim=dim, tensor=self.name, size=size)
         return index % size
 
     def _free_dim(self, dim: int, action: str) -> int:
         place = dim % self.ndim if -self.ndim <= dim < self.ndim else dim
         if not 0 <= place < self.ndim or (place == 0 and self.buffer.is_on_chip):
-            message = f"{action} of dimension {dim} of {self.name}, whose shape is {self.shape}."
-            hint = "Name a dimension it has; the partition dimension of an on-chip tensor stays first."
-            refuse(message, hint=hint, rule="partition" if place == 0 else "rank", tensor=self.name, dim=dim)
+            refuse(Rule.FIRST_DIM if place == 0 else Rule.DIM, action=action, dim=dim, of=self)
         return place
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
@@ -180,11 +162,8 @@ class NkiTensor(Elements):
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Return the dimensions in another order; the partition dimension of an on-chip tensor stays first."""
-        if sorted(dims) != list(range(self.ndim)) or (self._keeps_first and dims[0] != 0):
-            message = f"{self.name} has {self.ndim} dimensions, which cannot be permuted by {tuple(dims)}."
-            hint = "Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it), as "
-            hint += "where indices choose the rows."
-            refuse(message, hint=hint, rule="partition", tensor=self.name, dims=tuple(dims))
+        fits = sorted(dims) == list(range(self.ndim)) and (dims[0] == 0 or not self._keeps_first)
+        require(fits, Rule.PERMUTATION, of=self, dims=tuple(dims))
         return self._view(self.data.permute(*dims))
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
@@ -202,23 +181,18 @@ class NkiTensor(Elements):
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Remove a dimension of size 1."""
         place = self._free_dim(dim, "A removal")
-        if self.shape[place] != 1:
-            message = f"Dimension {dim} of {self.name} has {self.shape[place]} elements and cannot be removed."
-            refuse(message, hint="Use select to take one of them.", rule="shape", tensor=self.name)
+        require(self.shape[place] == 1, Rule.SQUEEZE, of=self, dim=dim, size=self.shape[place])
         return self._view(self.data.squeeze(place))
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
         """Return the elements in another shape, without copying; on the chip the partitions stay."""
         sizes = [shape] if isinstance(shape, int) else list(shape)
-        if math.prod(sizes) != self.size or (self.buffer.is_on_chip and sizes[0] != self.num_partitions):
-            message = f"{self.name} of shape {self.shape} cannot have the shape {tuple(sizes)}."
-            hint = "Keep the number of elements, and on the chip the number of partitions."
-            refuse(message, hint=hint, rule="shape", tensor=self.name, shape=self.shape, wanted=tuple(sizes))
+        fits = math.prod(sizes) == self.size and (self.buffer.is_hbm or sizes[0] == self.num_partitions)
+        require(fits, Rule.RESHAPE, of=self, wanted=tuple(sizes))
         try:
             return self._view(self.data.view(sizes))
         except RuntimeError:
-            message = f"{self.name} with strides {self.strides} cannot have the shape {tuple(sizes)} without a copy."
-            refuse(message, hint="Copy it to a contiguous tensor first.", rule="strides", tensor=self.name)
+            refuse(Rule.RESHAPE_STRIDES, of=self, wanted=tuple(sizes))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Split one dimension into several; one of them may be -1."""
@@ -253,16 +227,13 @@ class NkiTensor(Elements):
 
     def view(self, dtype: Dtype) -> NkiTensor:
         """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
-        if self.is_indirect():
-            message = f"Indices in memory choose elements of {self.name}, and its bytes are read as another dtype."
-            refuse(message, hint="Take the view with the dtype first.", rule="indirect", tensor=self.name)
+        require(not self.is_indirect(), Rule.INDIRECT_VIEW, of=self)
         row, own = FORMATS[dtype_name(dtype)], self.storage.format
         if row is own:
             return self
-        if self.ndim == 0 or self.data.stride(-1) != 1 or self.shape[-1] * own.size_bytes % row.size_bytes:
-            message = f"{self.name} of shape {self.shape} with strides {self.strides} is read as {row.name}."
-            hint = f"The last dimension lies in one piece, whose bytes are a multiple of {row.size_bytes}."
-            refuse(message, hint=hint, rule="strides", tensor=self.name, dtype=row.name)
+        is_piece = self.ndim > 0 and self.data.stride(-1) == 1
+        fits = is_piece and self.shape[-1] * own.size_bytes % row.size_bytes == 0
+        require(fits, Rule.VIEW, of=self, row=row)
         return type(self)(self.reinterpreted(row), self.data.view(row.storage))
 
     reinterpret_cast = view
@@ -300,16 +271,8 @@ class NkiTensor(Elements):
         tensor = self if row is own else type(self)(self.reinterpreted(row))
         first = self.in_elements(self.offset, row) + (offset or 0)
         per_partition = tensor.storage.base.numel() // max(1, tensor.storage.shape[0] if tensor.storage.shape else 1)
-        if self.buffer.is_on_chip and pattern[0][1] > 1 and pattern[0][0] != per_partition:
-            refuse(
-                f"The access pattern {[list(pair) for pair in pattern]} of {self.name} steps {pattern[0][0]} elements "
-                f"from one partition to the next, and a partition has {per_partition}.",
-                hint="Partitions follow each other: give that number of elements as the first step.",
-                rule="partition_step",
-                tensor=self.name,
-                step=pattern[0][0],
-                per_partition=per_partition,
-            )
+        is_next = self.buffer.is_hbm or pattern[0][1] <= 1 or pattern[0][0] == per_partition
+        require(is_next, Rule.PATTERN_PARTITION_STEP, of=self, pattern=pattern, per_partition=per_partition)
         if vector_offset is None and scalar_offset is None:
             return tensor.by_pattern(pattern, first)
         step = self.in_elements(self.strides[indirect_dim], row)
@@ -323,22 +286,18 @@ class NkiTensor(Elements):
         """Return a view by steps and counts of the whole tensor that begins at an element of it."""
         sizes, steps = [count for _, count in pattern], [step for step, _ in pattern]
         last = first + sum(step * (count - 1) for step, count in pattern)
+        self.require_inside(pattern, first, last)
         base = self.storage.base
-        if first < 0 or last >= base.numel() or min([*steps, 0]) < 0 or min([*sizes, 1]) < 1:
-            refuse(
-                f"The access pattern {[list(pair) for pair in pattern]} from {first} on reaches element {last} of "
-                f"{self.name}, which has {base.numel()}.",
-                hint="Steps and counts are of elements of the whole tensor.",
-                rule="bounds",
-                tensor=self.name,
-                size=base.numel(),
-                last=last,
-            )
         return self._view(base.as_strided(sizes, steps, base.storage_offset() + first))
+
+    def require_inside(self, pattern: Sequence[Sequence[int]], first: int, last: int) -> None:
+        """Require an access pattern from one element to another within the whole tensor."""
+        size = self.storage.base.numel()
+        is_legal = all(step >= 0 and count >= 1 for step, count in pattern)
+        fits = is_legal and first >= 0 and last < size
+        require(fits, Rule.PATTERN_BOUNDS, pattern=pattern, first=first, last=last, tensor=self.name, size=size)
 
     def scalar(self) -> int:
         """Return the only element, which an address or a register needs."""
-        if self.size != 1:
-            message = f"{self.name} has {self.size} elements where one is needed."
-            refuse(message, hint="Take one element of it.", rule="shape", tensor=self.name)
+        require(self.size == 1, Rule.ONE_ELEMENT, of=self)
         return int(self.read().reshape(()).item())

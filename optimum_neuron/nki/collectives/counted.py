@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from ..core import Core, current, refuse
+from ..core import Core, current, require
 from ..exchange import exchange
 from ..instructions import HBM, Collective, Parts, check_priority, execute
 from ..memory import Buffer
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .groups import ReplicaGroup, tensor_pair
 
@@ -19,11 +20,9 @@ def _metadata(opcode: str, tensor: NkiTensor, count: int, has_rdispls: bool) -> 
     """Return the counts and places of the exchange, one row each."""
     rows = 4 if has_rdispls else 3
     shape = (1, rows, count) if tensor.buffer is Buffer.sbuf else (rows, count)
-    if tensor.dtype != "uint32" or tensor.shape != shape:
-        message = f"{opcode} metadata_tensor is {tensor.dtype} of shape {tensor.shape}."
-        hint = f"Give uint32 of shape {shape}: counts and places to send, counts to receive"
-        hint += f"{', places to receive' if has_rdispls else ''}."
-        refuse(message, hint=hint, rule="shape", instruction=opcode)
+    places = ", places to receive" if has_rdispls else ""
+    fits = tensor.dtype == "uint32" and tensor.shape == shape
+    require(fits, Rule.METADATA, instruction=opcode, tensor=tensor, shape=shape, rest=places)
     return tensor.read().reshape(rows, count).to(torch.int64)
 
 
@@ -73,10 +72,7 @@ def _by_counts(opcode: str, srcs: object, dsts: object, options: dict[str, Any])
 
 
 def _require_inside(opcode: str, what: str, end: int, size: int) -> None:
-    if end > size:
-        message = f"{opcode} reaches element {end - 1} of its {what}, which has {size}."
-        hint = "Correct counts and places of metadata_tensor."
-        refuse(message, hint=hint, rule="bounds", instruction=opcode, size=size)
+    require(end <= size, Rule.METADATA_BOUNDS, instruction=opcode, element=end - 1, what=what, size=size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import current, refuse
+from ..core import current, require
 from ..instructions import HBM, SBUF, all_reduced, exchanged, gathered, scattered
 from ..memory import Buffer
+from ..rulebook import Rule
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 
 
@@ -74,8 +75,6 @@ def all_to_all(
     pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=True)
     require_shapes(opcode, pair, collective_dim, (0,), 1, 1)
     for source in pair[0]:
-        if source.shape[0] % len(group):
-            message = f"all_to_all splits {source.shape[0]} rows into {len(group)} parts."
-            refuse(message, hint="Give a multiple of the ranks.", rule="shape", instruction=opcode)
+        require(not source.shape[0] % len(group), Rule.ALL_TO_ALL_PARTS, rows=source.shape[0], parts=len(group))
     ring = {"steps": len(group) - 1, "share": 1 / len(group), "combine": exchanged}
     run_collective(opcode, pair, group, priority, name, dim=collective_dim, **ring)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..core import Core, current, refuse
+from ..core import Core, current, require
 from ..instructions import SBUF, Collective, check_priority, execute
 from ..memory import Buffer
 from ..operators import Operator, as_operator
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 
 _REDUCTIONS = ("add", "minimum", "maximum")
@@ -38,10 +39,7 @@ class ReplicaGroup:
             )
         elif core.rank_id not in ranks:
             problem = f"do not have rank {core.rank_id}, which calls", "Let only ranks of a group call."
-        if problem is not None:
-            message = f"{opcode}: the lists {[list(group) for group in self.groups]} of ranks {problem[0]}."
-            hint = problem[1]
-            refuse(message, hint=hint, rule="replica_group", instruction=opcode, groups=self.groups, rank=core.rank_id)
+        require(problem is None, Rule.REPLICA_GROUP, instruction=opcode, lists=self.groups, problem=problem)
         return next(group for group in self.groups if core.rank_id in group)
 
 
@@ -62,35 +60,23 @@ def tensor_pair(
         problem = "takes one tensor here; several go together only in HBM", "Call it once for each tensor."
     elif any(source.dtype != target.dtype for source, target in zip(*pair, strict=True)):
         problem = "converts no dtypes", "Give sources and results the same dtype."
-    if problem is not None:
-        refuse(f"{opcode} {problem[0]}.", hint=problem[1], rule="operand", instruction=opcode)
+    require(problem is None, Rule.COLLECTIVE_TENSORS, instruction=opcode, problem=problem)
     return pair
 
 
 def require_shapes(opcode: str, pair: Any, dim: int, dims: tuple[int, ...], grow: int, shrink: int) -> None:
     """Require that results have the sizes of sources, but for one dimension, times `grow` and divided by `shrink`."""
-    if dim not in dims:
-        hint = f"Use {' or '.join(map(str, dims))}."
-        refuse(f"{opcode} collective_dim={dim}.", hint=hint, rule="axis", instruction=opcode, axis=dim)
+    require(dim in dims, Rule.COLLECTIVE_DIM, instruction=opcode, axis=dim, choices=" or ".join(map(str, dims)))
     for source, target in zip(*pair, strict=True):
         wanted = list(source.shape)
         wanted[dim] = wanted[dim] * grow / shrink
-        if list(target.shape) != wanted:
-            refuse(
-                f"{opcode} of a source of shape {source.shape} yields {[int(size) for size in wanted]} here, and the "
-                f"result has the shape {target.shape}.",
-                hint="Correct the result, or the sizes of the group.",
-                rule="shape",
-                instruction=opcode,
-                shapes=[source.shape, target.shape],
-            )
+        fits = list(target.shape) == wanted
+        require(fits, Rule.COLLECTIVE_SHAPE, instruction=opcode, source=source, wanted=wanted, target=target)
 
 
 def reduction(opcode: str, op: object) -> Operator:
     operator = as_operator(op)
-    if operator.name not in _REDUCTIONS:
-        hint = "Use nl.add, nl.minimum or nl.maximum."
-        refuse(f"{opcode} op={operator!r}.", hint=hint, rule="operator", instruction=opcode)
+    require(operator.name in _REDUCTIONS, Rule.COLLECTIVE_OPERATOR, instruction=opcode, operator=operator)
     return operator
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from ..core import current, refuse
+from ..core import current, require
 from ..instructions import HBM, Collective, Parts, VirtualRegister, passed_on, reduced
+from ..rulebook import Rule
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 
 MAX_CHANNELS = 4
@@ -27,10 +28,9 @@ def collective_permute(
     pairs = tuple((int(source), int(target)) for source, target in source_target_pairs)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     ranks = tuple(sorted({*sources, *targets}))
-    if len(set(sources)) < len(pairs) or len(set(targets)) < len(pairs) or any(r >= core.world.size for r in ranks):
-        message = f"collective_permute source_target_pairs={list(pairs)} in a world of {core.world.size} ranks."
-        hint = "Name each rank at most once as a source and once as a target."
-        refuse(message, hint=hint, rule="replica_group", instruction=opcode)
+    is_once = len(set(sources)) == len(set(targets)) == len(pairs)
+    is_inside = all(rank < core.world.size for rank in ranks)
+    require(is_once and is_inside, Rule.PERMUTE_PAIRS, pairs=list(pairs), core=core)
     if core.rank_id not in ranks:
         return
     pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
@@ -45,12 +45,10 @@ def collective_permute(
 
 def _channels(opcode: str, channel_ids: Sequence[int], *lists: Any) -> None:
     numbers = list(channel_ids)
-    if numbers != list(range(len(numbers))) or not 1 <= len(numbers) <= MAX_CHANNELS:
-        hint = f"Use consecutive numbers from 0, at most {MAX_CHANNELS}."
-        refuse(f"{opcode} channel_ids={numbers}.", hint=hint, rule="channel", instruction=opcode)
-    if any(len(one) != len(numbers) or any(len(tensors) != 1 for tensors in one) for one in lists):
-        message = f"{opcode} takes one list of one tensor for each of the {len(numbers)} channels."
-        refuse(message, hint="Pass [[x]] for one channel, [[x], [y]] for two.", rule="channel", instruction=opcode)
+    are_ids = numbers == list(range(len(numbers))) and 1 <= len(numbers) <= MAX_CHANNELS
+    require(are_ids, Rule.CHANNEL_IDS, instruction=opcode, numbers=numbers, maximum=MAX_CHANNELS)
+    fits = all(len(one) == len(numbers) and all(len(tensors) == 1 for tensors in one) for one in lists)
+    require(fits, Rule.CHANNEL_LISTS, instruction=opcode, count=len(numbers))
 
 
 def collective_permute_implicit(

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, refuse, require
 from ..operators import OPERATORS, Operator
 from ..published_costs import ASSUMED, ISA
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import FUNCTIONS, Engine, Instruction, function, instruction
@@ -47,14 +48,12 @@ class Activation(Instruction):
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_activation(self.OPCODE, self.op)
-        if core.generation == 2 and self.bias is not None and not isinstance(self.bias, NkiTensor):
-            message = f"activation bias={self.bias}: the scalar engine of NeuronCore-v2 takes a vector."
-            refuse(message, hint="Give a tile of shape (partitions, 1).", rule="generation")
+        is_vector = self.bias is None or isinstance(self.bias, NkiTensor)
+        require(is_vector or core.generation > 2, Rule.ACTIVATION_BIAS, of=self)
         if self.reduce_op is not None:
             rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add",))
         elif self.reduce_cmd not in (ReduceCmd.idle, ReduceCmd.reset):
-            hint = "Pass reduce_op=nl.add."
-            refuse(f"activation reduce_cmd={self.reduce_cmd.name} needs reduce_op.", hint=hint, rule="operand")
+            refuse(Rule.COMMAND_WITHOUT_OPERATOR, of=self)
 
     def run(self, core: Core) -> None:
         value = self.data.rows()
@@ -76,19 +75,19 @@ class Activation(Instruction):
         return cost.lane_cycles(core, self.data) + extra
 
 
+ACTIVATIONS = [name for name, row in OPERATORS.items() if row.is_activation]
+
+
 def require_activation(opcode: str, op: Operator) -> None:
     """Require an activation function."""
-    if not op.is_activation:
-        hint = f"Use one of {', '.join(name for name, row in OPERATORS.items() if row.is_activation)}."
-        refuse(f"{opcode} op={op!r} is no activation function.", hint=hint, rule="operator")
+    require(op.is_activation, Rule.ACTIVATION, opcode=opcode, op=op, choices=ACTIVATIONS)
 
 
 def read_accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
     """Return the accumulators of an engine as a column."""
     held = core.registers.get(engine)
     if held is None or held.shape[0] < partitions:
-        message = f"The accumulators of the {engine} engine are read before an instruction filled {partitions} of them."
-        refuse(message, hint="Pass reduce_cmd=nisa.reduce_cmd.reset_reduce first.", rule="uninitialized", engine=engine)
+        refuse(Rule.ACCUMULATORS, engine=engine, partitions=partitions)
     return held[:partitions]
 
 

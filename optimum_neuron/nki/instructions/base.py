@@ -20,11 +20,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from ...errors import KernelError
-from ..core import Core, Record, current, refuse
+from ..core import Core, Record, current, refuse, require
 from ..memory import Buffer
 from ..microscaling import QUADRANT
 from ..operators import as_operator
 from ..published_costs import InstructionCost
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .handles import NkiInstruction
 
@@ -83,10 +84,7 @@ class Instruction:
         asked: Engine = getattr(self, "engine", Engine.unknown)
         if asked in (Engine.unknown, None):
             return self.ENGINES[0]
-        if asked not in self.ENGINES:
-            message = f"{self.OPCODE} does not run on the {asked.name} engine."
-            hint = f"Use {' or '.join(f'nisa.engine.{engine.name}' for engine in self.ENGINES)}."
-            refuse(message, hint=hint, rule="engine", engine=asked.name)
+        require(asked in self.ENGINES, Rule.ENGINE, of=self, asked=asked)
         return asked
 
     def tiles(self, names: tuple[str, ...]) -> dict[str, NkiTensor]:
@@ -192,14 +190,7 @@ def execute(instruction: Instruction) -> NkiInstruction:
 
 def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, NkiTensor], dict[str, NkiTensor]]:
     """Check an instruction, and return its engine and the tiles that it reads and writes."""
-    opcode = instruction.OPCODE
-    if core.generation < instruction.MIN_GENERATION:
-        refuse(
-            f"{opcode} needs NeuronCore-v{instruction.MIN_GENERATION}, and {core.target.name} has {core.spec.name}.",
-            hint="Set NEURON_PLATFORM_TARGET_OVERRIDE to a newer target, or use other instructions.",
-            rule="generation",
-            target=core.target.name,
-        )
+    require(core.generation >= instruction.MIN_GENERATION, Rule.GENERATION, of=instruction, core=core)
     reads, writes = instruction.tiles(instruction.READS), instruction.tiles(instruction.WRITES)
     engine = instruction.resolved_engine(core)
     for name, tile in {**reads, **writes}.items():
@@ -236,27 +227,17 @@ def recorded(
 
 
 def _refuse_operand(instruction: Instruction, name: str, value: object) -> None:
-    message = f"{instruction.OPCODE} needs a tensor as {name}, not {type(value).__name__}."
-    refuse(message, hint="Create it with nl.ndarray.", rule="operand", operand=name)
+    refuse(Rule.TENSOR_OPERAND, instruction=instruction, operand=name, kind=type(value).__name__)
 
 
 def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: Engine, core: Core) -> None:
     opcode, buffer = instruction.OPCODE, tile.buffer
     allowed = instruction.MEMORIES.get(name.partition("[")[0], ON_CHIP)
-    if buffer not in allowed:
-        message = f"{opcode} {name} is in {buffer.value}, which the {engine.name} engine does not access here."
-        hint = f"Move it to {' or '.join(sorted(place.value for place in allowed))} first."
-        refuse(message, hint=hint, rule="buffer", operand=name, buffer=buffer.value)
-    if engine is Engine.gpsimd and buffer is Buffer.psum:
-        message = f"{opcode} {name} is in psum, which the gpsimd engine cannot access."
-        hint = "Copy it to sbuf with nisa.tensor_copy, or use another engine."
-        refuse(message, hint=hint, rule="buffer", operand=name, buffer="psum")
+    require(buffer in allowed, Rule.MEMORY, opcode=opcode, operand=name, tile=tile, engine=engine, choices=allowed)
+    require(engine is not Engine.gpsimd or buffer is not Buffer.psum, Rule.GPSIMD_PSUM, opcode=opcode, operand=name)
     if not buffer.is_on_chip:
         return
-    if tile.num_partitions > MAX_PARTITIONS:
-        message = f"{opcode} {name} partition dimension {tile.num_partitions} exceeds maximum {MAX_PARTITIONS}."
-        hint = "Split it into tiles of 128 partitions."
-        refuse(message, hint=hint, rule="partition", operand=name, partitions=tile.num_partitions)
+    require(tile.num_partitions <= MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, tile=tile)
     _check_rank(opcode, name, tile)
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
@@ -267,9 +248,7 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
 
 
 def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:
-    if tile.ndim > MAX_DIMS:
-        message = f"{opcode} {name} has {tile.ndim} dimensions, and an access pattern has at most {MAX_DIMS}."
-        refuse(message, hint="Join dimensions with flatten_dims, or split the instruction.", rule="rank", operand=name)
+    require(tile.ndim <= MAX_DIMS, Rule.ACCESS_DIMS, opcode=opcode, operand=name, tile=tile, MAX_DIMS=MAX_DIMS)
 
 
 def _start(tile: NkiTensor) -> tuple[int, tuple[int, ...]]:
@@ -290,26 +269,14 @@ def _check_start(opcode: str, name: str, tile: NkiTensor, in_quadrant: tuple[int
     (start, legal), count = _start(tile), tile.num_partitions
     if tile.buffer.is_hbm or start % MAX_PARTITIONS in legal or start % QUADRANT in in_quadrant:
         return
-    message = f"{opcode} {name} covers {count} partitions from {start} on, which an access cannot."
-    hint = f"{count} partitions start at {' or '.join(map(str, legal))}: more than 64 at 0, more than 32 at 0 or "
-    hint += "64, fewer at a multiple of 32."
-    if in_quadrant:
-        hint = f"Start it at {', '.join(map(str, in_quadrant))} of each {QUADRANT} partitions."
-    refuse(message, hint=hint, rule="start_partition", operand=name, start=start, partitions=count)
+    places = in_quadrant or legal
+    refuse(Rule.START_PARTITION, opcode=opcode, operand=name, count=count, start=start, places=places)
 
 
 def _check_step(opcode: str, name: str, tile: NkiTensor) -> None:
     per_partition = tile.storage.base.numel() // max(1, tile.storage.shape[0])
-    if tile.num_partitions > 1 and tile.strides[0] not in (0, per_partition):
-        refuse(
-            f"{opcode} {name} covers {tile.num_partitions} partitions with a step of {tile.strides[0]} elements, and a "
-            f"partition has {per_partition}: an engine reaches partitions that follow each other.",
-            hint="Copy the partitions with nisa.dma_copy, or arrange the data so that they follow each other.",
-            rule="partition_step",
-            operand=name,
-            step=tile.strides[0],
-            per_partition=per_partition,
-        )
+    is_next = tile.num_partitions <= 1 or tile.strides[0] in (0, per_partition)
+    require(is_next, Rule.PARTITION_STEP, opcode=opcode, operand=name, tile=tile, per_partition=per_partition)
 
 
 def _check_bank(opcode: str, name: str, tile: NkiTensor, core: Core) -> None:
@@ -321,6 +288,4 @@ def _check_bank(opcode: str, name: str, tile: NkiTensor, core: Core) -> None:
     steps = zip(tile.shape[1:], tile.strides[1:], strict=True)
     last = first + sum((count - 1) * step for count, step in steps) * size + size - 1
     if first // bank != last // bank:
-        message = f"{opcode} {name} covers bytes {first} to {last} of a partition of PSUM, and a bank has {bank}."
-        hint = f"Use at most {bank // size} elements of {tile.dtype} in one bank, and start tiles at banks."
-        refuse(message, hint=hint, rule="psum_bank", operand=name, first=first, last=last)
+        refuse(Rule.PSUM_BANK, opcode=opcode, operand=name, first=first, last=last, bank=bank, most=bank // size)

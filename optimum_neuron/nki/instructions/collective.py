@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ..core import Core, kernel_line, refuse_exchanged
+from ..core import Core, kernel_line, refuse
 from ..exchange import exchange
 from ..memory import Buffer
 from ..operators import Operator
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction
@@ -59,7 +60,7 @@ class Collective(Instruction):
         core.exchanged |= {tensor.storage.number: line for tensor in (*self.srcs, *self.dsts)}
         for tensor in (*self.srcs, *self.dsts):
             if tensor.buffer.is_hbm and not tensor.storage.line:
-                refuse_exchanged(tensor.name, line)
+                refuse(Rule.EXCHANGED, tensor=tensor.name, line=line)
 
     def run(self, core: Core) -> None:
         """Exchange with the group, and write what this rank gets."""

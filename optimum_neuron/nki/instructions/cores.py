@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..memory import Buffer
 from ..published_costs import ASSUMED, V3
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, instruction
@@ -28,17 +29,13 @@ class DmaEngine(enum.Enum):
 
 
 def _require_two_cores(opcode: str, core: Core) -> int:
-    if core.grid.shape != (len(CORES),):
-        message = f"{opcode} in a launch on the grid {core.grid.shape}: it needs two cores."
-        refuse(message, hint="Launch the kernel as kernel[2](...).", rule="grid", grid=core.grid.shape)
+    require(core.grid.shape == (len(CORES),), Rule.TWO_CORES, opcode=opcode, core=core)
     return core.rank[0]
 
 
 def _wait(opcode: str, core: Core, ready: Callable[[], bool], cause: str) -> None:
-    if not core.world.turns.wait(core.number, ready):
-        message = f"{opcode} on core {core.rank[0]} waits forever: {cause}."
-        hint = "Let both cores execute the same exchanges and barriers."
-        refuse(message, hint=hint, rule="deadlock", core=core.rank[0])
+    is_there = core.world.turns.wait(core.number, ready)
+    require(is_there, Rule.CORE_DEADLOCK, opcode=opcode, core=core.rank[0], cause=cause)
 
 
 @instruction("100", ASSUMED)

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..memory import Buffer
 from ..operators import Operator
 from ..published_costs import ISA, SHORT
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, instruction
@@ -50,9 +51,7 @@ class TensorTensor(Instruction):
         rules.same_size(self.OPCODE, data1=self.data1, data2=self.data2, dst=self.dst)
         rules.not_both_in_psum(self.OPCODE, data1=self.data1, data2=self.data2)
         rules.bitwise_operands(self.OPCODE, [self.op], data1=self.data1, data2=self.data2, dst=self.dst)
-        if self.op.arity != 2:
-            hint = "Use nisa.activation, or an operator of two operands."
-            refuse(f"tensor_tensor op={self.op!r} takes one operand.", hint=hint, rule="operator")
+        require(self.op.arity == 2, Rule.UNARY_OPERATOR, of=self)
 
     def run(self, core: Core) -> None:
         exact = self.op.is_bitwise or (self.is_exact and self.resolved_engine(core) is Engine.gpsimd)
@@ -93,11 +92,10 @@ class TensorScalar(Instruction):
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
-        if (self.op1 is None) != (self.operand1 is None) and (self.op1 is None or self.op1.arity == 2):
-            refuse("tensor_scalar has one of op1 and operand1.", hint="Give both, or neither.", rule="operand")
+        is_unary = self.op1 is not None and self.op1.arity == 1
+        require((self.op1 is None) == (self.operand1 is None) or is_unary, Rule.SECOND_OPERATOR)
         bitwise = rules.bitwise_operands(self.OPCODE, self.operators, data=self.data, dst=self.dst)
-        if bitwise and self.engine in (Engine.scalar, Engine.gpsimd):
-            refuse("tensor_scalar works on bits on the vector engine only.", hint="Leave engine out.", rule="engine")
+        require(not bitwise or self.engine not in (Engine.scalar, Engine.gpsimd), Rule.BITS_ENGINE)
 
     def run(self, core: Core) -> None:
         bitwise = self.op0.is_bitwise
@@ -156,9 +154,7 @@ class ScalarTensorTensor(Instruction):
 def require_arithmetic(opcode: str, *operators: Operator) -> None:
     """Require operators that work on numbers."""
     for operator in operators:
-        if operator.is_bitwise:
-            hint = "Use nisa.tensor_scalar or nisa.tensor_tensor."
-            refuse(f"{opcode} takes no operator on bits, such as {operator!r}.", hint=hint, rule="operator")
+        require(not operator.is_bitwise, Rule.ARITHMETIC, opcode=opcode, operator=operator)
 
 
 @instruction("max(64, 2 N)", ISA)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, refuse, require
 from ..dtypes import bits_of
 from ..microscaling import QUADRANT
 from ..published_costs import ASSUMED, ISA
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, SBUF, Engine, Instruction, instruction
@@ -22,8 +23,7 @@ CHUNK = 512
 
 
 def _refuse_index(opcode: str, index: int, size: int) -> None:
-    message = f"{opcode}: index {index} is outside of the {size} elements of a partition."
-    refuse(message, hint=f"Use indices from 0 to {size - 1}.", rule="bounds", index=index, size=size)
+    refuse(Rule.GATHER_INDEX, opcode=opcode, index=index, size=size, last=size - 1)
 
 
 @instruction("N and 60 for each 512 of them", ASSUMED)
@@ -43,11 +43,7 @@ class NcNGather(Instruction):
         rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
         rules.dtype_among(self.OPCODE, "indices", self.indices, {"uint32"})
         rules.same_size(self.OPCODE, indices=self.indices, dst=self.dst)
-        if self.data.num_partitions != self.indices.num_partitions:
-            message = f"nc_n_gather: data has {self.data.num_partitions} partitions, and indices has "
-            message += f"{self.indices.num_partitions}."
-            hint = "Give both the same partitions; nisa.local_gather gathers from 16 partitions at once."
-            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.indices.shape])
+        require(self.data.num_partitions == self.indices.num_partitions, Rule.GATHER_PARTITIONS, of=self)
 
     def run(self, core: Core) -> None:
         index = self.indices.integers().reshape(self.indices.num_partitions, -1)
@@ -91,15 +87,8 @@ class LocalGather(Instruction):
         rules.limit(self.OPCODE, "num_valid_indices", self.num_indices, GROUP * self.index.elements_per_partition)
         partitions = self.src_buffer.num_partitions
         wanted = (partitions, self.num_indices * self.num_elem_per_idx)
-        if (
-            partitions % GROUP
-            or partitions != self.index.num_partitions
-            or (self.dst.num_partitions, self.dst.elements_per_partition) != wanted
-        ):
-            message = f"local_gather of {self.num_indices} indices from src_buffer {self.src_buffer.shape} with index "
-            message += f"{self.index.shape} writes {wanted[1]} elements of each partition, and dst is {self.dst.shape}."
-            hint = f"Give all three as many partitions, a multiple of {GROUP}, and dst the shape {wanted}."
-            refuse(message, hint=hint, rule="shape", shapes=[self.src_buffer.shape, self.index.shape, self.dst.shape])
+        fits = partitions % GROUP == 0 and partitions == self.index.num_partitions and self.dst.extent == wanted
+        require(fits, Rule.LOCAL_GATHER, of=self, wanted=wanted)
 
     def run(self, core: Core) -> None:
         groups = self.src_buffer.num_partitions // GROUP
@@ -136,13 +125,9 @@ class NcStreamShuffle(Instruction):
 
     def check(self, core: Core) -> None:
         rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
-        if len(self.shuffle_mask) != QUADRANT or any(
-            not 0 <= place < QUADRANT and place != KEEP for place in self.shuffle_mask
-        ):
-            message = f"nc_stream_shuffle shuffle_mask={list(self.shuffle_mask)}."
-            hint = f"Give {QUADRANT} numbers, each a partition from 0 to {QUADRANT - 1}, or {KEEP} to keep what is "
-            hint += "there."
-            refuse(message, hint=hint, rule="operand", operand="shuffle_mask")
+        mask = list(self.shuffle_mask)
+        fits = len(mask) == QUADRANT and all(0 <= place < QUADRANT or place == KEEP for place in mask)
+        require(fits, Rule.SHUFFLE_MASK, mask=mask, operand="shuffle_mask")
         if self.src.elements_per_partition != self.dst.elements_per_partition:
             rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
 
@@ -151,10 +136,8 @@ class NcStreamShuffle(Instruction):
         values = bits_of(data).reshape(self.src.num_partitions, -1)
         written = [p for p in range(self.dst.num_partitions) if self.shuffle_mask[p % QUADRANT] != KEEP]
         sources = [p // QUADRANT * QUADRANT + self.shuffle_mask[p % QUADRANT] for p in written]
-        if sources and max(sources) >= self.src.num_partitions:
-            message = f"nc_stream_shuffle reads partition {max(sources)} of src, which has {self.src.num_partitions}."
-            hint = f"Name partitions of src in shuffle_mask, or {KEEP}."
-            refuse(message, hint=hint, rule="bounds", index=max(sources), size=self.src.num_partitions)
+        last, size = max(sources, default=0), self.src.num_partitions
+        require(last < size, Rule.SHUFFLE_PARTITION, index=last, size=size)
         rows = torch.zeros((self.dst.num_partitions, values.shape[1]), dtype=values.dtype)
         rows[written] = values[sources]
         chosen = torch.zeros_like(rows, dtype=torch.bool)

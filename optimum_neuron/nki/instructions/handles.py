@@ -5,7 +5,8 @@ The order of a simulated kernel is that of its Python, so results do not change:
 
 from __future__ import annotations
 
-from ..core import Core, refuse
+from ..core import Core, require
+from ..rulebook import Rule
 
 
 class NkiInstruction:
@@ -24,14 +25,10 @@ class NkiInstruction:
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
         """Have the instruction wait until others are done, and return it."""
         for producer in producers:
-            if not isinstance(producer, NkiInstruction) or producer._core is not self._core or producer is self:
-                message = f"{self._opcode} cannot wait for {producer!r}."
-                hint = "Pass what functions of nki.isa returned for other instructions of the same core."
-                refuse(message, hint=hint, rule="dependency", instruction=self._opcode)
-            if self._loops[: len(producer._loops)] != producer._loops:
-                message = f"{self._opcode} waits for {producer._opcode} in a loop of the device that it is not in."
-                hint = "Wait in the same loop; a wait for an instruction before the loop is possible too."
-                refuse(message, hint=hint, rule="dependency", instruction=self._opcode)
+            is_other = isinstance(producer, NkiInstruction) and producer is not self and producer._core is self._core
+            require(is_other, Rule.DEPENDENCY, of=self, producer=producer)
+            is_around = self._loops[: len(producer._loops)] == producer._loops
+            require(is_around, Rule.DEPENDENCY_IN_LOOP, of=self, producer=producer)
             if self._core.stream is not None:
                 self._core.waits.append((producer._number, self._number))
         return self

@@ -11,9 +11,10 @@ import enum
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..memory import Buffer
 from ..published_costs import ISA
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, PSUM, SBUF, Engine, Instruction, instruction
@@ -67,45 +68,31 @@ class NcMatmul(Instruction):
     def check(self, core: Core) -> None:
         rules.not_indirect(self.OPCODE, dst=self.dst)
         self._check_dtypes(core)
-        if self.stationary.num_partitions != self.moving.num_partitions:
-            message = f"nc_matmul contracts {self.stationary.num_partitions} partitions of stationary with "
-            message += f"{self.moving.num_partitions} of moving."
-            hint = "The contracted dimension is the partition dimension of both: make them equal."
-            refuse(message, hint=hint, rule="shape", shapes=[self.stationary.shape, self.moving.shape])
+        require(self.stationary.num_partitions == self.moving.num_partitions, Rule.CONTRACTION, of=self)
         columns, moved = self.sizes
         rows, width = self._tile(core)
         rules.limit(self.OPCODE, "stationary partition dimension", self.stationary.num_partitions, rows)
         rules.limit(self.OPCODE, "stationary free dimension", columns, width)
         widest = 512 if core.generation < 4 else core.partition_bytes(Buffer.psum) // self.dst.storage.format.size_bytes
         rules.limit(self.OPCODE, "moving free dimension", moved, widest)
-        if (self.dst.num_partitions, self.dst.elements_per_partition) != (columns, moved):
-            message = f"nc_matmul yields ({columns}, {moved}), and dst has the shape {self.dst.shape}."
-            hint = "dst is [stationary's columns, moving's columns]."
-            refuse(message, hint=hint, rule="shape", shapes=[self.stationary.shape, self.moving.shape, self.dst.shape])
+        rules.yields(self.OPCODE, self.dst, columns, moved, stationary=self.stationary, moving=self.moving)
 
     def _check_dtypes(self, core: Core) -> None:
         for name in ("stationary", "moving"):
             rules.dtype_among(self.OPCODE, name, getattr(self, name), _INPUTS)
         dtypes = {self.stationary.dtype, self.moving.dtype}
-        if dtypes & _WIDE and dtypes - _WIDE:
-            message = f"nc_matmul multiplies {self.stationary.dtype} by {self.moving.dtype}."
-            refuse(message, hint="If one is float32 or tfloat32, make both.", rule="dtype", dtypes=sorted(dtypes))
+        require(not dtypes & _WIDE or not dtypes - _WIDE, Rule.MATMUL_DTYPES, of=self)
         if self.perf_mode is MatmulPerfMode.double_row:
             self._check_double_row(core)
         results = set(core.spec.accumulate_dtypes) | ({self.stationary.dtype} if self.is_transpose else set())
         rules.dtype_among(self.OPCODE, "dst", self.dst, results)
 
     def _check_double_row(self, core: Core) -> None:
-        if core.generation < 3:
-            hint = "Leave perf_mode out."
-            refuse("nc_matmul perf_mode=double_row needs NeuronCore-v3.", hint=hint, rule="generation")
+        require(core.generation >= 3, Rule.DOUBLE_ROW_GENERATION)
         for name in ("stationary", "moving"):
             tile = getattr(self, name)
             rules.dtype_among(self.OPCODE, name, tile, _FP8)
-            if tile.ndim < 3 or tile.shape[1] != 2:
-                message = f"nc_matmul {name} has the shape {tile.shape}, and double_row needs [partitions, 2, columns]."
-                hint = "Put the two rows of a partition in dimension 1."
-                refuse(message, hint=hint, rule="shape", shapes=[tile.shape])
+            require(tile.ndim >= 3 and tile.shape[1] == 2, Rule.DOUBLE_ROW_SHAPE, name=name, tile=tile)
 
     def _tile(self, core: Core) -> tuple[int, int]:
         if not self.tile_size:
@@ -114,9 +101,8 @@ class NcMatmul(Instruction):
         rules.is_among(self.OPCODE, "tile_size", rows, ROWS[core.generation])
         rules.is_among(self.OPCODE, "tile_size", columns, ROWS[core.generation])
         row, column = self.tile_position or (0, 0)
-        if row % rows or column % columns or row + rows > 128 or column + columns > 128:
-            message = f"nc_matmul tile_position={self.tile_position} does not start a tile of {self.tile_size}."
-            refuse(message, hint="Start at multiples of the tile, within 128 by 128.", rule="tile_size")
+        fits = row % rows == column % columns == 0 and row + rows <= 128 and column + columns <= 128
+        require(fits, Rule.ARRAY_TILE, of=self)
         return rows, columns
 
     def run(self, core: Core) -> None:
@@ -168,7 +154,7 @@ class NcTranspose(Instruction):
         """Return the vector engine for tiles that it can transpose, or that the tensor engine cannot reach."""
         if self.engine is not Engine.unknown:
             return super().resolved_engine(core)
-        small = max(self.data.num_partitions, self.data.elements_per_partition) <= 32
+        small = max(self.data.extent) <= 32
         reachable = self.data.buffer is Buffer.sbuf and self.dst.buffer is Buffer.psum
         return Engine.vector if small or not reachable else Engine.tensor
 
@@ -179,14 +165,9 @@ class NcTranspose(Instruction):
         rules.limit(f"nc_transpose on the {engine.name} engine:", "partition dimension", partitions, most)
         rules.limit(f"nc_transpose on the {engine.name} engine:", "free dimension", elements, most)
         rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
-        if engine is Engine.tensor and (self.data.buffer, self.dst.buffer) != (Buffer.sbuf, Buffer.psum):
-            message = f"nc_transpose on the tensor engine reads sbuf and writes psum, not {self.data.buffer.value} and "
-            message += f"{self.dst.buffer.value}."
-            refuse(message, hint="Move the tiles, or use the vector engine for 32 by 32 elements.", rule="buffer")
-        if (self.dst.num_partitions, self.dst.elements_per_partition) != (elements, partitions):
-            message = f"nc_transpose of {self.data.shape} yields ({elements}, {partitions}), and dst has the shape "
-            message += f"{self.dst.shape}."
-            refuse(message, hint="Exchange the sizes of dst.", rule="shape", shapes=[self.data.shape, self.dst.shape])
+        is_reached = (self.data.buffer, self.dst.buffer) == (Buffer.sbuf, Buffer.psum)
+        require(is_reached or engine is Engine.vector, Rule.TRANSPOSE_MEMORY, of=self)
+        rules.yields(self.OPCODE, self.dst, elements, partitions, data=self.data)
 
     def run(self, core: Core) -> None:
         self.dst.write(self.data.read().reshape(self.data.num_partitions, -1).T)

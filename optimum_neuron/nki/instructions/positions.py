@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..published_costs import ASSUMED
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, instruction
@@ -33,15 +34,8 @@ class NonzeroWithCount(Instruction):
     def check(self, core: Core) -> None:
         rules.dtype_among(self.OPCODE, "src", self.src, {"float32", "int32"})
         rules.dtype_among(self.OPCODE, "dst", self.dst, {"int32"})
-        wanted = (self.src.num_partitions, self.src.elements_per_partition + 1)
-        if (self.dst.num_partitions, self.dst.elements_per_partition) != wanted:
-            refuse(
-                f"nonzero_with_count writes indices and a count, {wanted[1]} elements of each partition, and dst is "
-                f"{self.dst.shape}.",
-                hint=f"Give dst the shape {wanted}.",
-                rule="shape",
-                shapes=[self.src.shape, self.dst.shape],
-            )
+        elements = self.src.elements_per_partition + 1
+        rules.yields(self.OPCODE, self.dst, self.src.num_partitions, elements, src=self.src)
 
     def run(self, core: Core) -> None:
         source = self.src[::GROUP]
@@ -74,10 +68,8 @@ class SequenceBounds(Instruction):
         for name in ("dst", "segment_ids"):
             rules.dtype_among(self.OPCODE, name, getattr(self, name), {"float32", "int32"})
         size = self.segment_ids.elements_per_partition
-        if self.segment_ids.num_partitions != 1 or self.dst.shape != (1, 2, size):
-            message = f"sequence_bounds of {self.segment_ids.shape} writes one partition, and dst is {self.dst.shape}."
-            hint = f"Give segment_ids one partition, and dst the shape (1, 2, {size})."
-            refuse(message, hint=hint, rule="shape", shapes=[self.segment_ids.shape, self.dst.shape])
+        fits = self.segment_ids.num_partitions == 1 and self.dst.shape == (1, 2, size)
+        require(fits, Rule.SEQUENCE_BOUNDS, of=self, size=size)
 
     def run(self, core: Core) -> None:
         ids = self.segment_ids.rows()[0]

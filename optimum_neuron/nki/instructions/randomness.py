@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, refuse, require
 from ..published_costs import ASSUMED, ISA
 from ..random_numbers import Xorwow
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, execute, function, instruction
@@ -27,14 +28,13 @@ def generator(core: Core, engine: Engine) -> Xorwow:
 
 
 def _bits(core: Core, engine: Engine, dst: NkiTensor) -> torch.Tensor:
-    drawn = generator(core, engine).draw(dst.num_partitions, dst.elements_per_partition)
+    drawn = generator(core, engine).draw(*dst.extent)
     return torch.from_numpy(drawn.astype("int64"))
 
 
 def _check_engine(instruction: Instruction, core: Core, engine: Engine, oldest: dict[Engine, int]) -> None:
-    if core.generation < oldest[engine]:
-        message = f"{instruction.OPCODE} on the {engine.name} engine needs NeuronCore-v{oldest[engine]}."
-        refuse(message, hint="Leave engine out.", rule="generation")
+    needed = oldest[engine]
+    require(core.generation >= needed, Rule.ENGINE_GENERATION, of=instruction, engine=engine, needed=needed)
 
 
 @instruction("max(64, N); gpsimd: 150 + N", ASSUMED)
@@ -77,9 +77,8 @@ class Rand2(Instruction):
     high: Any
 
     def check(self, core: Core) -> None:
-        if not isinstance(self.low, NkiTensor) and not isinstance(self.high, NkiTensor) and self.low >= self.high:
-            hint = "Give a min that is smaller than max."
-            refuse(f"rand2 from {self.low} to {self.high}.", hint=hint, rule="operand", operand="min")
+        is_known = not isinstance(self.low, NkiTensor) and not isinstance(self.high, NkiTensor)
+        require(not is_known or self.low < self.high, Rule.RANDOM_RANGE, of=self, operand="min")
 
     def run(self, core: Core) -> None:
         share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
@@ -117,7 +116,7 @@ class Dropout(Instruction):
             if not is_float:
                 rules.dtype_among(self.OPCODE, "prob", self.prob, {"float32"})
         elif not 0 <= self.prob <= 1:
-            refuse(f"dropout prob={self.prob}.", hint="Give a probability from 0 to 1.", rule="operand", operand="prob")
+            refuse(Rule.PROBABILITY, of=self, operand="prob")
 
     def run(self, core: Core) -> None:
         share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
@@ -142,9 +141,7 @@ class SetRngSeed(Instruction):
 
     def check(self, core: Core) -> None:
         rules.dtype_among(self.OPCODE, "src_seeds", self.src_seeds, {"int32", "uint32", "float32"})
-        if self.src_seeds.shape != (1, 1):
-            message = f"set_rng_seed src_seeds has the shape {self.src_seeds.shape}."
-            refuse(message, hint="Give it the shape (1, 1).", rule="shape", shapes=[self.src_seeds.shape])
+        require(self.src_seeds.shape == (1, 1), Rule.SEED, of=self)
 
     def run(self, core: Core) -> None:
         seed = int(self.src_seeds.read().view(torch.int32).item())
@@ -172,14 +169,8 @@ class _StateOfGenerator(Instruction):
         rules.dtype_among(self.OPCODE, label, self.tile, {"uint32"})
         _check_engine(self, core, engine, {Engine.gpsimd: 3, Engine.vector: 4})
         words = generator(core, engine).words_per_lane
-        if self.tile.elements_per_partition != words:
-            refuse(
-                f"{self.OPCODE} {label} has the shape {self.tile.shape}, and a lane of the {engine.name} engine has "
-                f"{words} words.",
-                hint=f"Give it {words} elements in each partition.",
-                rule="shape",
-                shapes=[self.tile.shape],
-            )
+        fits = self.tile.elements_per_partition == words
+        require(fits, Rule.GENERATOR_STATE, of=self, label=label, engine=engine, words=words)
 
     def cycles(self, core: Core) -> float:
         return cost.engine_cycles(core, self.resolved_engine(core), self.tile)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..operators import Operator
 from ..published_costs import ASSUMED, ISA
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
@@ -19,9 +20,7 @@ from .elementwise import require_arithmetic
 
 def require_reduction(opcode: str, op: Operator) -> None:
     """Require an operator that reduces."""
-    if op.reduce is None:
-        hint = "Use nl.add, nl.maximum, nl.minimum, nl.multiply or an operator on bits."
-        refuse(f"{opcode} op={op!r} reduces nothing.", hint=hint, rule="operator")
+    require(op.reduce is not None, Rule.REDUCTION, opcode=opcode, op=op)
 
 
 @instruction("max(64, N), N / 2 for sums and maxima of bfloat16", ISA)
@@ -48,26 +47,13 @@ class TensorReduce(Instruction):
     def check(self, core: Core) -> None:
         require_reduction(self.OPCODE, self.op)
         last = tuple(range(self.data.ndim - len(self.axes), self.data.ndim))
-        if not self.axes or self.axes != last or 0 in self.axes:
-            refuse(
-                f"tensor_reduce axis={self.axes} of a tile of shape {self.data.shape}: only the last dimensions are "
-                "reduced, and not partitions.",
-                hint=f"Name the last ones, as {last or (self.data.ndim - 1,)}; nisa.nc_transpose or a matmul with ones "
-                "reduces partitions.",
-                rule="axis",
-                axis=self.axes,
-            )
+        fits = self.axes and self.axes == last and 0 not in self.axes
+        require(fits, Rule.REDUCED_AXES, of=self)
         kept = self.data.size
         for dim in self.axes:
             kept //= self.data.shape[dim]
-        if self.dst.size != kept or self.dst.num_partitions != self.data.num_partitions:
-            refuse(
-                f"tensor_reduce of {self.data.shape} over {self.axes} leaves {kept} elements, and dst has the shape "
-                f"{self.dst.shape}.",
-                hint="Give dst the sizes that are not reduced.",
-                rule="shape",
-                shapes=[self.data.shape, self.dst.shape],
-            )
+        fits = self.dst.size == kept and self.dst.num_partitions == self.data.num_partitions
+        require(fits, Rule.REDUCED_RESULT, of=self, kept=kept)
         bitwise = rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
         if bitwise and self.negate:
             rules.is_among(self.OPCODE, "negate", self.negate, (False,))
@@ -98,10 +84,7 @@ class TensorPartitionReduce(Instruction):
 
     def check(self, core: Core) -> None:
         rules.is_among(self.OPCODE, "op", self.op.name, ("add", "maximum", "bitwise_or", "bitwise_and"))
-        if (self.dst.num_partitions, self.dst.elements_per_partition) != (1, self.data.elements_per_partition):
-            message = f"tensor_partition_reduce of {self.data.shape} yields one partition, and dst is {self.dst.shape}."
-            hint = f"Give dst the shape (1, {self.data.elements_per_partition})."
-            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.dst.shape])
+        rules.yields(self.OPCODE, self.dst, 1, self.data.elements_per_partition, data=self.data)
         rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
 
     def run(self, core: Core) -> None:
@@ -137,9 +120,7 @@ class TensorScalarReduce(Instruction):
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_arithmetic(self.OPCODE, self.op0)
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add", "multiply", "maximum", "minimum"))
-        if (self.reduce_init is None) == (self.reduce_cmd is ReduceCmd.load_reduce):
-            message = "tensor_scalar_reduce takes reduce_init with reduce_cmd=load_reduce, and only with it."
-            refuse(message, hint="Give both, or neither.", rule="operand")
+        require(self.reduce_init is None != self.reduce_cmd is ReduceCmd.load_reduce, Rule.REDUCE_INIT)
 
     def run(self, core: Core) -> None:
         operand = 0.0

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from ..core import Core, current, kernel_line, refuse, refuse_value, running, source_of
+from ..core import Core, current, kernel_line, refuse, require, running, source_of
 from ..memory import Buffer
 from ..published_costs import ASSUMED
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, function, instruction
@@ -41,10 +42,9 @@ class VirtualRegister:
 
     def __index__(self) -> int:
         if _LOOP.search(_strict_source()):
-            refuse_value("A loop of the compiler has a bound in a register.", "Use nl.dynamic_range.", "loop")
+            refuse(Rule.REGISTER_LOOP)
         if self.value is None:
-            hint = "Give nisa.register_alloc a number, or use nisa.register_move or nisa.register_load."
-            refuse("A register is read that nothing wrote.", hint=hint, rule="uninitialized")
+            refuse(Rule.UNWRITTEN_REGISTER)
         return self.value
 
     def __int__(self) -> int:
@@ -52,7 +52,7 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         if not _strict_source("while ").startswith("while "):
-            refuse_value("A branch depends on a register.", "Use `while register:`, or nl.where.", "branch")
+            refuse(Rule.REGISTER_BRANCH)
         return self.__index__() != 0
 
     def __add__(self, other: Any) -> VirtualRegister:
@@ -75,26 +75,19 @@ class VirtualRegister:
 
 def _require_register(opcode: str, parameter: str, value: object) -> VirtualRegister:
     if not isinstance(value, VirtualRegister):
-        message = f"{opcode} {parameter} is {value!r}, and no register."
-        hint = "Use the result of nisa.register_alloc."
-        refuse(message, hint=hint, rule="operand", instruction=opcode, operand=parameter)
+        refuse(Rule.REGISTER, instruction=opcode, operand=parameter, value=value)
     return value
 
 
 def _require_written(opcode: str, dst: object) -> VirtualRegister:
     register = _require_register(opcode, "dst", dst)
-    if register.frozen:
-        message = f"{opcode} writes {register!r}, which is the number of a loop."
-        hint = "Use the result of nisa.register_alloc."
-        refuse(message, hint=hint, rule="operand", instruction=opcode, operand="dst")
+    require(not register.frozen, Rule.LOOP_REGISTER, instruction=opcode, register=register, operand="dst")
     return register
 
 
 def _check_scalar(opcode: str, label: str, tile: NkiTensor) -> None:
     rules.dtype_among(opcode, label, tile, _SCALARS)
-    if tile.size != 1:
-        message = f"{opcode} {label} has the shape {tile.shape}, and a register holds one element."
-        refuse(message, hint="Take one element of it.", rule="shape", instruction=opcode, shapes=[tile.shape])
+    require(tile.size == 1, Rule.REGISTER_ELEMENT, instruction=opcode, label=label, tile=tile)
 
 
 @function
@@ -125,10 +118,7 @@ class RegisterLoad(Instruction):
     def check(self, core: Core) -> None:
         _require_written(self.OPCODE, self.dst)
         _check_scalar(self.OPCODE, "src", self.src)
-        if core.tape is not None:
-            message = "register_load in a kernel that is traced: what depends on the register would hold for one value."
-            hint = "Use masks or indirect access patterns, or call the kernel outside of compiled models."
-            refuse(message, hint=hint, rule="values", instruction=self.OPCODE)
+        require(core.tape is None, Rule.REGISTER_IN_STREAM)
 
     def run(self, core: Core) -> None:
         self.dst.value = self.src.scalar()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from .. import cost, microscaling as mx
-from ..core import Core, refuse
+from ..core import Core, require
 from ..published_costs import ASSUMED
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import PSUM, SBUF, Engine, Instruction, instruction
@@ -21,17 +22,12 @@ _SCALE_STARTS = (0, 4, 8, 12)
 def _check_scales(opcode: str, name: str, scale: NkiTensor, packed: NkiTensor) -> None:
     rules.dtype_among(opcode, name, scale, {"uint8"})
     needed = mx.scale_rows(packed.num_partitions)[-1] + 1
-    if not needed <= scale.num_partitions or scale.elements_per_partition != packed.elements_per_partition:
-        message = f"{opcode} {name} has the shape {scale.shape}: {packed.shape} needs {needed} partitions of "
-        message += f"{packed.elements_per_partition} scales."
-        hint = "The scales of each 32 partitions are in the first four of 32."
-        refuse(message, hint=hint, rule="shape", operand=name, shapes=[scale.shape, packed.shape])
+    fits = needed <= scale.num_partitions and scale.elements_per_partition == packed.elements_per_partition
+    require(fits, Rule.SCALES, opcode=opcode, operand=name, scale=scale, packed=packed, needed=needed)
 
 
 def _check_quadrants(opcode: str, name: str, tile: NkiTensor) -> None:
-    if tile.num_partitions % mx.QUADRANT:
-        message = f"{opcode} {name} has {tile.num_partitions} partitions, no multiple of {mx.QUADRANT}."
-        refuse(message, hint="Pad it to 32, 64, 96 or 128 partitions.", rule="shape", operand=name, shapes=[tile.shape])
+    require(not tile.num_partitions % mx.QUADRANT, Rule.QUADRANTS, opcode=opcode, operand=name, tile=tile, mx=mx)
 
 
 @instruction("max(64, N)", ASSUMED)
@@ -56,10 +52,7 @@ class QuantizeMx(Instruction):
         _check_quadrants(self.OPCODE, "src", self.src)
         wanted = (self.src.num_partitions, self.src.elements_per_partition // mx.VALUES)
         exact = self.src.elements_per_partition % mx.VALUES == 0
-        if not exact or (self.dst.num_partitions, self.dst.elements_per_partition) != wanted:
-            message = f"quantize_mx of {self.src.shape} packs four values in each element, and dst is {self.dst.shape}."
-            hint = f"Give src a multiple of four elements in a partition, and dst the shape {wanted}."
-            refuse(message, hint=hint, rule="shape", shapes=[self.src.shape, self.dst.shape])
+        require(exact and self.dst.extent == wanted, Rule.QUANTIZE_RESULT, of=self, wanted=wanted)
         _check_scales(self.OPCODE, "dst_scale", self.dst_scale, self.dst)
 
     def run(self, core: Core) -> None:
@@ -112,13 +105,8 @@ class NcMatmulMx(Instruction):
         moved = self.moving.elements_per_partition
         rules.limit(self.OPCODE, "moving free dimension", moved, widest)
         self._check_tile(partitions)
-        result = (self.dst.num_partitions, self.dst.elements_per_partition)
-        if partitions != self.moving.num_partitions or columns % 2 or result != (columns, moved):
-            message = f"nc_matmul_mx of stationary {self.stationary.shape} and moving {self.moving.shape} to dst "
-            message += f"{self.dst.shape}."
-            hint = "Both have as many partitions, stationary an even number of columns, and dst is [stationary's "
-            hint += "columns, moving's columns]."
-            refuse(message, hint=hint, rule="shape", shapes=[self.stationary.shape, self.moving.shape, self.dst.shape])
+        fits = partitions == self.moving.num_partitions and columns % 2 == 0 and self.dst.extent == (columns, moved)
+        require(fits, Rule.MATMUL_MX, of=self)
 
     def _check_tile(self, partitions: int) -> None:
         if not self.tile_size:

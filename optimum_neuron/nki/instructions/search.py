@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..published_costs import ISA, TOPK
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, instruction
@@ -25,16 +26,11 @@ GROUP = 16
 
 def _check_search(opcode: str, data: NkiTensor, **eights: NkiTensor | None) -> None:
     elements = data.elements_per_partition
-    if not WIDTH <= elements <= MAX_SEARCHED:
-        message = f"{opcode} searches {WIDTH} to {MAX_SEARCHED} elements of a partition, and got {elements}."
-        hint = "Pad the tile, or split it and search the results."
-        refuse(message, hint=hint, rule="tile_size", value=elements, maximum=MAX_SEARCHED)
+    fits = WIDTH <= elements <= MAX_SEARCHED
+    require(fits, Rule.SEARCH_SIZE, opcode=opcode, maximum=MAX_SEARCHED, value=elements)
     for name, tile in eights.items():
-        if tile is not None and (tile.num_partitions, tile.elements_per_partition) != (data.num_partitions, WIDTH):
-            message = f"{opcode} {name} has the shape {tile.shape}, and needs {WIDTH} elements for each of "
-            message += f"{data.num_partitions} partitions."
-            hint = f"Give it the shape ({data.num_partitions}, {WIDTH})."
-            refuse(message, hint=hint, rule="shape", operand=name, shapes=[data.shape, tile.shape])
+        fits = tile is None or tile.extent == (data.num_partitions, WIDTH)
+        require(fits, Rule.SEARCH_RESULT, opcode=opcode, operand=name, tile=tile, data=data)
 
 
 def _first_matches(rows: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -165,16 +161,12 @@ class Topk(Instruction):
             rules.dtype_among(self.OPCODE, name, getattr(self, name), {dtype})
         rules.same_size(self.OPCODE, val_dst=self.val_dst, idx_dst=self.idx_dst)
         partitions = self.src.num_partitions
-        if partitions % GROUP or partitions != self.val_dst.num_partitions:
-            message = f"topk takes groups of {GROUP} partitions, and src has {partitions}, val_dst "
-            message += f"{self.val_dst.num_partitions}."
-            hint = f"Give both the same multiple of {GROUP}."
-            refuse(message, hint=hint, rule="shape", shapes=[self.src.shape, self.val_dst.shape])
+        fits = partitions % GROUP == 0 and partitions == self.val_dst.num_partitions
+        require(fits, Rule.TOPK_PARTITIONS, of=self)
         room = GROUP * self.src.elements_per_partition
-        if not 8 <= self.n <= min(room, 65535) or not 1 <= self.k <= min(self.n, 32767):
-            message = f"topk selects {self.k} of n={self.n} elements, and a group of src has room for {room}."
-            hint = "Use an n from 8 to 65535 that fits, and at most n and 32767 results."
-            refuse(message, hint=hint, rule="tile_size", value=self.n, maximum=min(room, 65535))
+        maximum = min(room, 65535)
+        fits = 8 <= self.n <= maximum and 1 <= self.k <= min(self.n, 32767)
+        require(fits, Rule.TOPK_SIZE, of=self, room=room, maximum=maximum)
 
     def run(self, core: Core) -> None:
         groups = self.src.rows().reshape(-1, GROUP, self.src.elements_per_partition)
@@ -184,7 +176,7 @@ class Topk(Instruction):
         rows = torch.arange(groups.shape[0])[:, None] * GROUP + places % GROUP
         columns = (places // GROUP).expand_as(rows)
         for dst, new in ((self.val_dst, lists.gather(1, order)), (self.idx_dst, order)):
-            size = (dst.num_partitions, dst.elements_per_partition)
+            size = dst.extent
             chosen = torch.zeros(size, dtype=torch.bool)
             chosen[rows, columns] = True
             spread = torch.zeros(size, dtype=new.dtype)

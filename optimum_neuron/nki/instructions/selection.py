@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..dtypes import as_float32
 from ..operators import OPERATORS, Operator
 from ..published_costs import ASSUMED, ISA
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
@@ -34,13 +35,8 @@ def affine_values(partitions: int, pattern: Sequence[Sequence[int]], offset: int
 
 def _check_pattern(opcode: str, pattern: Sequence[Sequence[int]], tile: NkiTensor) -> None:
     count = math.prod(count for _, count in pattern)
-    if count != tile.elements_per_partition or len(pattern) > 4:
-        refuse(
-            f"{opcode} pattern={[list(pair) for pair in pattern]} has {count} elements, and a partition of dst has "
-            f"{tile.elements_per_partition}.",
-            hint="Give at most 4 pairs [step, count] whose counts multiply to the elements of a partition.",
-            rule="shape",
-        )
+    fits = count == tile.elements_per_partition and len(pattern) <= 4
+    require(fits, Rule.INDEX_PATTERN, opcode=opcode, pattern=pattern, count=count, tile=tile)
 
 
 @instruction("150 + N", ISA)

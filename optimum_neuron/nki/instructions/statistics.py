@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..published_costs import ISA
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, instruction
@@ -27,11 +28,7 @@ class BnStats(Instruction):
 
     def check(self, core: Core) -> None:
         rules.limit(self.OPCODE, "elements per partition", self.data.elements_per_partition, MAX_ELEMENTS)
-        if (self.dst.num_partitions, self.dst.elements_per_partition) != (self.data.num_partitions, 6):
-            message = f"bn_stats writes 6 elements for each of {self.data.num_partitions} partitions, and dst is "
-            message += f"{self.dst.shape}."
-            hint = f"Give dst the shape ({self.data.num_partitions}, 6)."
-            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.dst.shape])
+        rules.yields(self.OPCODE, self.dst, self.data.num_partitions, 6, data=self.data)
 
     def run(self, core: Core) -> None:
         rows = self.data.rows()
@@ -60,10 +57,8 @@ class BnAggr(Instruction):
 
     def check(self, core: Core) -> None:
         elements = self.data.elements_per_partition
-        if elements % 3 or (self.dst.num_partitions, self.dst.elements_per_partition) != (self.data.num_partitions, 2):
-            message = f"bn_aggr takes triples and writes pairs, and data is {self.data.shape}, dst {self.dst.shape}."
-            hint = "Give data the results of bn_stats, and dst 2 elements for each partition."
-            refuse(message, hint=hint, rule="shape", shapes=[self.data.shape, self.dst.shape])
+        fits = elements % 3 == 0 and self.dst.extent == (self.data.num_partitions, 2)
+        require(fits, Rule.BN_AGGR, of=self)
 
     def run(self, core: Core) -> None:
         count, mean, spread = self.data.rows().reshape(self.data.num_partitions, -1, 3).unbind(2)

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse
+from ..core import Core, require
 from ..dtypes import PACKED, as_float32
 from ..memory import Buffer
 from ..operators import as_operator
 from ..published_costs import ASSUMED, DMA, ISA, SHORT, V3
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import ON_CHIP, SBUF, Engine, Instruction, execute, function, instruction
@@ -52,9 +53,7 @@ class TensorCopy(Instruction):
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
-        if self.engine is Engine.scalar and core.generation == 2:
-            hint = "Use nisa.activation with op=nl.copy."
-            refuse("tensor_copy does not run on the scalar engine of NeuronCore-v2.", hint=hint, rule="engine")
+        require(self.engine is not Engine.scalar or core.generation != 2, Rule.COPY_ENGINE)
 
     def run(self, core: Core) -> None:
         self.dst.write(self.src.read() if self.src.dtype == self.dst.dtype else self.src.floats())
@@ -125,11 +124,9 @@ class DmaCopy(Instruction):
 
 def check_descriptors(opcode: str, core: Core, priority: int | None, dge_mode: DgeMode) -> None:
     """Check the options of a DMA against the generation."""
-    if priority is not None and (core.generation < 4 or not 0 <= priority <= 3):
-        message = f"{opcode} priority={priority}: levels 0 to 3 exist from NeuronCore-v4 on."
-        refuse(message, hint="Leave priority out, or use trn3 and a level from 0 to 3.", rule="generation")
-    if dge_mode is DgeMode.hwdge and core.generation < 3:
-        refuse(f"{opcode} dge_mode=hwdge needs NeuronCore-v3.", hint="Use nisa.dge_mode.unknown.", rule="generation")
+    has_level = priority is None or (core.generation >= 4 and 0 <= priority <= 3)
+    require(has_level, Rule.DMA_PRIORITY, opcode=opcode, priority=priority)
+    require(dge_mode is not DgeMode.hwdge or core.generation >= 3, Rule.DMA_HARDWARE_DESCRIPTORS, opcode=opcode)
 
 
 @function

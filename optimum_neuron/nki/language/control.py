@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..core import current, refuse, running, target_core
+from ..core import current, require, running, target_core
 from ..instructions import VirtualRegister
 from ..memory import Buffer
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .objects import NKIObject
 
@@ -37,9 +38,7 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Sequence[int]:
     Raises:
         KernelError: the step is no positive number that is known before the kernel runs.
     """
-    if isinstance(step, VirtualRegister) or step < 1:
-        hint = "Give a positive number that is known before the kernel runs."
-        refuse(f"A loop of the device with step={step}.", hint=hint, rule="operand", operand="step")
+    require(not isinstance(step, VirtualRegister) and step >= 1, Rule.LOOP_STEP, step=step, operand="step")
     return affine_range(start, stop, step)
 
 
@@ -68,13 +67,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
     while register:
         with _loop(body_fun):
             register = body_fun(register)
-        if not isinstance(register, VirtualRegister):
-            refuse(
-                f"The body of a while_loop returned {register!r}.",
-                hint="Return the register with the next condition.",
-                rule="operand",
-                operand="body_fun",
-            )
+        require(isinstance(register, VirtualRegister), Rule.LOOP_CONDITION, register=register, operand="body_fun")
 
 
 @contextlib.contextmanager

@@ -13,9 +13,10 @@ import torch
 
 from .. import instructions as ins
 from ..arguments import as_torch
-from ..core import Core, current, kernel_line, refuse
+from ..core import Core, current, kernel_line, refuse, require
 from ..dtypes import FORMATS, Dtype, dtype_name
 from ..memory import Address, Buffer, Storage
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 
 _NAMES = itertools.count()
@@ -52,14 +53,8 @@ def _checked_address(core: Core, storage: Storage, address: Any) -> Address:
     place = address if isinstance(address, Address) else Address(*map(int, address))
     room = core.partition_bytes(storage.buffer) if storage.buffer.is_on_chip else 0
     last = place.byte + storage.bytes_per_partition
-    if not 0 <= place.byte <= last <= room or not 0 <= place.partition <= 128 - storage.shape[0]:
-        refuse(
-            f"{storage.name} at partition {place.partition} and byte {place.byte} ends at byte {last} of a partition, "
-            f"and {storage.buffer.value} has {room}.",
-            hint="Give (first partition, byte) within SBUF or PSUM; HBM tensors have no address.",
-            rule="address",
-            tensor=storage.name,
-        )
+    fits = 0 <= place.byte <= last <= room and 0 <= place.partition <= 128 - storage.shape[0]
+    require(fits, Rule.ADDRESS, storage=storage, place=place, last=last, room=room)
     return place
 
 
@@ -90,28 +85,15 @@ def _check_dtype(core: Core, kind: str) -> None:
     packed = kind.endswith("_x4")
     if kind in core.spec.dtypes or (packed and core.generation >= 4):
         return
-    hint = f"Use one of {', '.join(name for name in FORMATS if name in core.spec.dtypes)}, or another target."
-    refuse(f"{core.spec.name} has no {kind}.", hint=hint, rule="dtype", dtype=kind, target=core.target.name)
+    choices = [name for name in FORMATS if name in core.spec.dtypes]
+    refuse(Rule.CORE_DTYPE, core=core, dtype=kind, choices=choices)
 
 
 def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str) -> None:
-    if len(sizes) < 2:
-        refuse(
-            f"A tensor of shape {sizes} in {place.value}: tensors on the chip have at least 2 dimensions, partitions "
-            "and elements.",
-            hint="Add a dimension of size 1.",
-            rule="rank",
-            shape=sizes,
-        )
-    if sizes[0] > 128:
-        message = f"A tensor of shape {sizes} in {place.value}: partition dimension {sizes[0]} exceeds maximum 128."
-        hint = "Put at most 128 in dimension 0, and the rest in another dimension."
-        refuse(message, hint=hint, rule="partition", partitions=sizes[0])
+    require(len(sizes) >= 2, Rule.TILE_DIMS, shape=sizes, place=place)
+    require(sizes[0] <= 128, Rule.TILE_PARTITIONS, sizes=sizes, place=place)
     needed, room = math.prod(sizes[1:]) * FORMATS[kind].size_bytes, core.partition_bytes(place)
-    if needed > room:
-        message = f"A tensor of shape {sizes} of {kind} needs {needed} bytes of each partition, and {place.value} of "
-        message += f"{core.spec.name} has {room}."
-        refuse(message, hint="Use a smaller tile.", rule="capacity", needed=needed, capacity=room)
+    require(needed <= room, Rule.CAPACITY, sizes=sizes, kind=kind, needed=needed, place=place, core=core, capacity=room)
 
 
 def _filled(value: float, shape: Sequence[int], dtype: Dtype, buffer: Buffer, name: str) -> NkiTensor:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import instructions as ins
-from ..core import refuse
+from ..core import require
 from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS
+from ..rulebook import Rule
 from ..tensor import DynamicSlice, NkiTensor
 from .creation import ndarray
 from .elementwise import apply, broadcast_shape, expanded, promoted
@@ -107,9 +108,7 @@ def ds(start: object, size: int) -> DynamicSlice:
 
 def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Dtype, keepdims: bool) -> NkiTensor:
     axes = tuple(sorted(dim % x.ndim for dim in ((axis,) if isinstance(axis, int) else axis)))
-    if 0 in axes:
-        message = f"A reduction of a tile of shape {x.shape} over {axes}, of which 0 are the partitions."
-        refuse(message, hint="Transpose the tile, or multiply by ones with nisa.nc_matmul.", rule="axis", axis=axes)
+    require(0 not in axes, Rule.REDUCED_PARTITIONS, x=x, axis=axes)
     others = [dim for dim in range(x.ndim) if dim not in axes]
     kept = tuple(x.shape[dim] for dim in others)
     shape = tuple(1 if dim in axes else size for dim, size in enumerate(x.shape))
@@ -188,9 +187,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
     Raises:
         KernelError: the axis is not that of the partitions, or an index is outside.
     """
-    if axis != 0:
-        message = f"gather_flattened axis={axis}: each partition gathers from its own elements."
-        refuse(message, hint="Leave axis out.", rule="axis", axis=axis)
+    require(axis == 0, Rule.GATHER_AXIS, axis=axis)
     result = ndarray(indices.shape, data.dtype)
     ins.nc_n_gather(result, data, indices)
     return result if dtype is None else copy(result, dtype)

@@ -13,6 +13,7 @@ from ..core import refuse
 from ..dtypes import Dtype, dtype_name
 from ..memory import Buffer
 from ..operators import Operator
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .creation import ndarray
 
@@ -46,8 +47,7 @@ def apply(operator: Operator, *operands: object, **options: object) -> Any:
 
 def _require_tile(operator: Operator, value: object) -> NkiTensor:
     if not isinstance(value, NkiTensor) or value.buffer.is_hbm:
-        message = f"nl.{operator.name} computes tiles on the chip, and got {value!r}."
-        refuse(message, hint="Load it with nl.load first.", rule="operand", instruction=operator.name)
+        refuse(Rule.TILE_OPERAND, instruction=operator.name, value=value)
     return value
 
 
@@ -95,9 +95,7 @@ def broadcast_shape(opcode: str, *tiles: NkiTensor) -> tuple[int, ...]:
     try:
         return tuple(torch.broadcast_shapes(*shapes))
     except RuntimeError:
-        message = f"nl.{opcode} of shapes {' and '.join(str(tile.shape) for tile in tiles)}, which do not broadcast."
-        hint = "Give sizes that are equal or 1."
-        refuse(message, hint=hint, rule="shape", instruction=opcode, shapes=[tile.shape for tile in tiles])
+        refuse(Rule.BROADCAST, instruction=opcode, shapes=" and ".join(str(tile.shape) for tile in tiles))
 
 
 def expanded(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core import current, refuse
+from ..core import current, refuse, require
 from ..memory import Address, Buffer
+from ..rulebook import Rule
 from .indexing import IndexTile
 from .tiles import IndexedTile, OlderTensor
 
@@ -103,10 +104,7 @@ class BlockedTensor:
         return self._tiles[places], tuple(keys[count:])
 
     def _refuse(self, key: object) -> None:
-        message = f"{self.name} of shape {self.shape} has {len(self._blocks)} dimensions of blocks in front of the "
-        message += f"partitions, which {key!r} does not name."
-        hint = "Give a number within the sizes for each of them: functions take one tile."
-        refuse(message, hint=hint, rule="block", tensor=self.name, shape=self.shape)
+        refuse(Rule.BLOCK_INDEX, of=self, count=len(self._blocks), key=key)
 
 
 def _number(item: object) -> int | None:
@@ -149,8 +147,7 @@ class Allocation:
         place = self.where(**named) if takes_names else self.where(*named.values())
         if not isinstance(place, tuple | list) or len(place) != count:
             names = "(bank_id, start_partition, byte_addr)" if count == 3 else "(start_partition, byte_addr)"
-            message = f"The allocation of block {block} in {self.buffer.value} is {place!r}."
-            refuse(message, hint=f"Return {names}.", rule="address", block=block)
+            refuse(Rule.ALLOCATOR_RESULT, of=self, block=block, place=place, names=names)
         return tuple(int(number) for number in place)
 
     def _checked(self, address: Address, partitions: int, size_bytes: int, bank: int | None) -> Address:
@@ -168,10 +165,7 @@ class Allocation:
         ):
             problem = f"{size_bytes} bytes from byte {address.byte % core.bank_bytes()} of bank {bank} on, which has "
             problem += str(core.bank_bytes())
-        if problem is not None:
-            message = f"A tile in {self.buffer.value} is allocated at {problem}."
-            hint = "Correct the base address, or use smaller tiles."
-            refuse(message, hint=hint, rule="address", partition=address.partition, byte=address.byte)
+        require(problem is None, Rule.ALLOCATED_ADDRESS, of=self, problem=problem)
         return address
 
 
@@ -179,9 +173,7 @@ def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tu
     """Return the sizes of blocks in front of the partitions, and of each tile."""
     sizes = tuple(int(size) for size in shape)
     marked = [place for place, size in enumerate(shape) if isinstance(size, ParDim)]
-    if len(marked) > 1:
-        message = f"A tensor of shape {sizes} has {len(marked)} partition dimensions."
-        refuse(message, hint="Mark one dimension with nl.par_dim.", rule="partition", shape=sizes)
+    require(len(marked) <= 1, Rule.PARTITION_DIMS, shape=sizes, count=len(marked))
     if buffer.is_hbm or not marked:
         return (), sizes
     return sizes[: marked[0]], sizes[marked[0] :]

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core import current, refuse
+from ..core import current, refuse, require
 from ..dtypes import Dtype
 from ..exchange import exchange
 from ..indirect import IndirectTensor
 from ..instructions import reduced
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
+from ..rulebook import Rule
 from ..tensor import DynamicSlice, NkiTensor
 from .creation import full, refuse_unknown
 from .indexing import Mask, Region, arange, mgrid
@@ -71,9 +72,7 @@ def _require(value: object, function: str, name: str, *, is_hbm: bool) -> None:
     buffer = getattr(value, "buffer", None)
     if not isinstance(value, OlderTensor | IndexedTile) or buffer is None or buffer.is_hbm != is_hbm:
         place = "hbm" if is_hbm else "sbuf or psum"
-        message = f"nl.{function} needs a tensor in {place} as {name}, and got {value!r}."
-        hint = "Move tiles on the chip with nl.copy or nisa.tensor_copy; load and store reach HBM."
-        refuse(message, hint=hint, rule="buffer", instruction=function, operand=name)
+        refuse(Rule.PLACE, instruction=function, place=place, operand=name, value=value)
 
 
 def load_transpose2d(src: object, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: object) -> OlderTensor:
@@ -174,8 +173,7 @@ def loop_reduce(
 def atomic_rmw(dst: object, value: object, op: object, *, mask: Mask = None, **kwargs: object) -> None:
     """Add a tile or a number to elements of HBM that indices name, one row after the other."""
     refuse_unknown("atomic_rmw", kwargs)
-    if as_operator(op).name != "add":
-        refuse(f"nl.atomic_rmw op={op!r}.", hint="Use np.add.", rule="operator", instruction="atomic_rmw")
+    require(as_operator(op).name == "add", Rule.ATOMIC_OPERATOR, op=op)
     target, tile = resolved(dst, mask), resolved(value, mask if hasattr(value, "shape") else None)
     rows = target.addresses.reshape(target.shape[0], -1) if isinstance(target, IndirectTensor) else None
     if rows is None or len(rows[:, 0].unique()) == len(rows):

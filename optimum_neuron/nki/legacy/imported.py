@@ -14,8 +14,9 @@ import functools
 from typing import Any
 
 from .. import isa as nisa, language
-from ..core import refuse
+from ..core import refuse, require
 from ..kernel import Kernel
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .kernel import DEFAULT_PLATFORM
 
@@ -57,15 +58,11 @@ def attention_isa_kernel(
     (num_heads, depth, length), num_keys, is_causal = q.shape, k.shape[2], kernel_name == CAUSAL
     transposed = [num_heads, depth, length]
     is_transposed = list(out.shape) == transposed and (length != depth or is_causal)
-    if kernel_name not in (PLAIN, CAUSAL) or (sliding_window and not is_causal):
-        message = f"attention_isa_kernel kernel_name={kernel_name!r}, sliding_window={sliding_window}."
-        hint = f"Use {PLAIN}, or {CAUSAL}, which may have a window."
-        refuse(message, hint=hint, rule="operand", kernel_name=kernel_name)
+    is_kind = kernel_name in (PLAIN, CAUSAL) and (is_causal or not sliding_window)
+    require(is_kind, Rule.ATTENTION_KIND, name=kernel_name, window=sliding_window, choices=[PLAIN, CAUSAL])
     if not is_transposed and list(out.shape) != [num_heads, length, depth]:
         shapes = [list(tensor.shape) for tensor in (q, k, v, out)]
-        message = f"attention_isa_kernel gets tensors of the shapes {shapes}."
-        hint = "q is [heads, width, tokens], k [heads, width, keys], v [heads, keys, width], out as q, or transposed."
-        refuse(message, hint=hint, rule="shape", shapes=shapes)
+        refuse(Rule.ATTENTION_SHAPES, shapes=shapes)
     for head in range(nl.program_id(0), num_heads, nl.num_programs(0)):
         keys = nl.load(k[head])
         values = [nl.load(v[head][part]) for part in _parts(num_keys, ROWS)]
@@ -132,8 +129,7 @@ def cumsum(tensor_in: NkiTensor, output: NkiTensor, axis: int = 1) -> None:
     """
     if axis not in (1, -1) or tensor_in.shape != output.shape:
         shapes = [list(tensor_in.shape), list(output.shape)]
-        message = f"cumsum of shape {shapes[0]} into {shapes[1]} along axis {axis}."
-        refuse(message, hint="Pass tensors of two dimensions of one shape, and axis=1.", rule="axis", axis=axis)
+        refuse(Rule.CUMSUM, shapes=shapes, axis=axis)
     num_rows, num_columns = tensor_in.shape
     for part in _parts(num_rows, ROWS)[nl.program_id(0) :: nl.num_programs(0)]:
         values, ones = nl.load(tensor_in[part]), nl.ndarray((part.stop - part.start, num_columns), nl.float32)

@@ -16,7 +16,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..core import refuse
+from ..core import refuse, require
+from ..rulebook import Rule
 
 Slices = tuple[slice, ...]
 Mask: TypeAlias = npt.ArrayLike | None
@@ -55,15 +56,11 @@ class IndexTile(np.ndarray):
         return np.broadcast_to(np.asarray(self), self.grid or self.shape)
 
     def __bool__(self) -> bool:
-        if self.size != 1:
-            message = "A mask of index tiles is joined with `and`, `or`, or `not`, or is a condition of Python."
-            hint = "Join masks with & and |, each comparison in parentheses."
-            refuse(message, hint=hint, rule="mask", shape=self.shape)
+        require(self.size == 1, Rule.MASK_CONDITION)
         return bool(np.asarray(self).reshape(()))
 
     def __setitem__(self, key: object, value: object) -> None:
-        hint = "Make a tile of it with nisa.iota, and assign to that."
-        refuse("An index tile cannot be assigned to.", hint=hint, rule="assignment")
+        refuse(Rule.INDEX_TILE_ASSIGNMENT)
 
 
 def _common_grid(tiles: Sequence[IndexTile]) -> tuple[int, ...] | None:
@@ -126,8 +123,7 @@ class Region:
         try:
             chosen = np.broadcast_to(values, sizes)
         except ValueError:
-            message = f"A mask of shape {values.shape} for elements of shape {sizes}."
-            refuse(message, hint="Make the mask from the index tiles of the elements.", rule="mask", shape=sizes)
+            refuse(Rule.MASK_SHAPE, values=values, shape=sizes)
         if not chosen.any():
             return cls(sizes, tuple(slice(0) for _ in sizes))
         block = tuple(_extent(chosen, axis) for axis in range(len(sizes)))

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from .. import instructions as ins
-from ..core import refuse
+from ..core import refuse, require
 from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .adapters import ADAPTED
 from .creation import refuse_unknown
@@ -172,9 +173,7 @@ def select_reduce(
     """Take elements of a tile where a predicate holds and another value elsewhere, and reduce them."""
     refuse_unknown("select_reduce", kwargs)
     target, chosen, first = resolved(dst, mask), resolved(predicate, mask), resolved(on_true, mask)
-    if dtype is not None and dtype != target.dtype:
-        message = f"select_reduce dtype={dtype} for a dst of {target.dtype}."
-        refuse(message, hint="Leave dtype out: dst has one.", rule="dtype", instruction="select_reduce")
+    require(dtype is None or dtype == target.dtype, Rule.SELECT_DTYPE, dtype=dtype, target=target)
     ins.select_reduce(
         target,
         chosen,
@@ -201,9 +200,8 @@ def dma_copy(
     if dst_rmw_op is None:
         ins.dma_copy(target, source, oob_mode=machine(oob_mode), dge_mode=machine(dge_mode))
         return
-    if as_operator(dst_rmw_op, "dst_rmw_op").name != "add" or machine(oob_mode) is not ins.OobMode.error:
-        message = f"dma_copy dst_rmw_op={dst_rmw_op!r} with oob_mode={oob_mode!r}."
-        refuse(message, hint="Use np.add with oob_mode.error.", rule="operator", instruction="dma_copy")
+    is_sum = as_operator(dst_rmw_op, "dst_rmw_op").name == "add" and machine(oob_mode) is ins.OobMode.error
+    require(is_sum, Rule.DMA_OPERATOR, dst_rmw_op=dst_rmw_op, oob_mode=oob_mode)
     ins.dma_compute(target, [target, source], OPERATORS["add"])
 
 
@@ -256,8 +254,7 @@ def builtin_custom_op(
     **kwargs: object,
 ) -> None:
     """Refuse a custom operator, which is a binary of GpSimd."""
-    message = f"The custom operator {function_name} of {lib_file_name} is a program of GpSimd, which is not simulated."
-    refuse(message, hint="Write it with the other instructions.", rule="absent", instruction="builtin_custom_op")
+    refuse(Rule.CUSTOM_OPERATOR, function_name=function_name, lib_file_name=lib_file_name)
 
 
 MOVES = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import refuse
+from ..core import require
 from ..dtypes import Dtype
 from ..operators import OPERATORS
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .creation import refuse_unknown
 from .indexing import Mask, Region
@@ -31,9 +32,7 @@ def reduce(name: str, x: Any, axis: Any, dtype: Dtype, mask: Mask, keepdims: boo
 
 def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
     """Return a copy with the neutral element where a mask leaves elements out."""
-    if name not in _FILLED:
-        hint = "Use a mask that compares each index tile with a number, or nl.where before the reduction."
-        refuse(f"nl.{name} with a mask that leaves no block.", hint=hint, rule="mask", instruction=name)
+    require(name in _FILLED, Rule.MASK_WITHOUT_BLOCK, instruction=name)
     result = fresh(tile.shape, tile.dtype)
     neutral = OPERATORS[_FILLED[name]].identity
     assert neutral is not None, "each of these reductions has a neutral element"

@@ -14,11 +14,11 @@ from typing import Any, Self
 import numpy as np
 
 from .. import instructions as ins, language
-from ..core import current, refuse, refuse_value
+from ..core import current, refuse, require
 from ..dtypes import FORMATS, Dtype, dtype_name
-from ..elements import NO_TRUTH
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .indexing import IndexTile, Mask, Region
 from .views import check_kinds, check_rank, elements, part_of
@@ -36,7 +36,7 @@ class Arithmetic:
 
     def __bool__(self) -> bool:
         if getattr(self, "buffer", Buffer.sbuf).is_on_chip:
-            refuse_value(*NO_TRUTH)
+            refuse(Rule.TENSOR_BRANCH)
         return True  # a tensor in HBM, which a kernel may be given or not
 
     def broadcast_to(self, shape: tuple[int, ...]) -> OlderTensor:
@@ -111,9 +111,7 @@ class OlderTensor(Arithmetic, NkiTensor):
 
     def assert_shape(self, shape: tuple[int, ...]) -> Self:
         """Return the tensor if it has a shape."""
-        if self.shape != tuple(shape):
-            message = f"{self.name} has the shape {self.shape}, not {tuple(shape)}."
-            refuse(message, hint="Correct the shape, or the tile.", rule="shape", tensor=self.name)
+        require(self.shape == tuple(shape), Rule.ASSERTED_SHAPE, of=self, wanted=tuple(shape))
         return self
 
     def is_same_view(self, other: OlderTensor) -> bool:

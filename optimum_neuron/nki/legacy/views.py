@@ -12,24 +12,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core import refuse
+from ..core import refuse, require
 from ..indirect import IndirectTensor
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .indexing import Region, addresses, strided
 
 
 def check_kinds(tensor: NkiTensor, keys: Sequence[Any], kinds: tuple[type, ...]) -> None:
     """Refuse index tiles in some dimensions beside slices in others."""
-    if len(keys) != tensor.ndim or any(not isinstance(item, kinds) for item in keys):
-        message = f"{tensor.name} of shape {tensor.shape} is indexed by index tiles in some dimensions only."
-        refuse(message, hint="Give an index tile or a number for each dimension.", rule="rank", tensor=tensor.name)
+    fits = len(keys) == tensor.ndim and all(isinstance(item, kinds) for item in keys)
+    require(fits, Rule.MIXED_INDICES, of=tensor)
 
 
 def check_rank(tensor: NkiTensor, indices: Sequence[Any]) -> None:
     """Refuse index tiles of one dimension, which say no partition dimension."""
-    if all(np.ndim(item) < 2 for item in indices) and tensor.buffer.is_on_chip:
-        message = f"{tensor.name} is indexed by an index tile of one dimension."
-        refuse(message, hint="Add a dimension: nl.arange(64)[:, None].", rule="rank", tensor=tensor.name)
+    has_partitions = tensor.buffer.is_hbm or any(np.ndim(item) >= 2 for item in indices)
+    require(has_partitions, Rule.INDEX_TILE_DIMS, tensor=tensor.name)
 
 
 def part_of(tensor: NkiTensor, region: Region) -> NkiTensor:
@@ -71,9 +70,7 @@ def _steps(tensor: NkiTensor, indices: list[np.ndarray], region: Region) -> tupl
     """Return first element and step of each dimension, which an access pattern needs."""
     found = strided(indices, tensor.strides, region.shape, region.block)
     if found is None:
-        message = "The index tiles name elements that have no one step for each dimension."
-        hint = "Index with sums of nl.arange times numbers, or gather with indices in memory."
-        refuse(message, hint=hint, rule="affine", tensor=tensor.name)
+        refuse(Rule.AFFINE_INDICES)
     return found
 
 
@@ -85,8 +82,6 @@ def _check_bounds(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Regi
             used = aligned[tuple(part if size > 1 else slice(1) for part, size in pairs)]
         else:
             used = np.broadcast_to(aligned, region.shape)[region.block][region.chosen]
-        if used.min() < 0 or used.max() >= length:
-            message = f"Indices {used.min()} to {used.max()} leave dimension {dim} of {tensor.name}, which has "
-            message += f"{length} elements."
-            hint = "Pass a mask, such as mask=(i_p < size)."
-            refuse(message, hint=hint, rule="bounds", tensor=tensor.name, dim=dim, size=length)
+        first, last = used.min(), used.max()
+        fits = first >= 0 and last < length
+        require(fits, Rule.INDEX_TILE_BOUNDS, first=first, last=last, dim=dim, tensor=tensor.name, size=length)

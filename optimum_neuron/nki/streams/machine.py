@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,12 +22,13 @@ from ...errors import KernelError
 from ...hardware import Target, resolve_target
 from ..arguments import Arguments
 from ..columns import GROUPS, ColumnTensor
-from ..core import Core, Grid, current, refuse, use
+from ..core import Core, Grid, current, refuse, require, use
 from ..dtypes import FORMATS
 from ..indirect import IndirectTensor, moved_by
 from ..instructions import Instruction, VirtualRegister, checked, recorded
 from ..memory import Address, Buffer, Storage
 from ..operators import OPERATORS
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from ..world import World
 from .document import (
@@ -182,9 +182,7 @@ class _Machine:
 
         def action(indices: Indices) -> None:
             into, values = target(indices), source(indices)
-            if self.is_dry and into.size != values.size:
-                message = f"A copy of {values.size} elements to {into.size} of {into.name}."
-                refuse(message, hint="Trace the kernel again.", rule="stream", tensor=into.name)
+            require(not self.is_dry or into.size == values.size, Rule.STREAM_COPY, values=values, into=into)
             if not self.is_dry:
                 into.write(values.read())
 
@@ -203,9 +201,8 @@ class _Machine:
 
     def _write(self, node: Constant, indices: Indices) -> None:
         tensor, values = self.view(node.view, indices), self.stream.constants[node.key]
-        if values.numel() != tensor.size:
-            message = f"A constant of {values.numel()} elements for {tensor.name}, of which {tensor.size} are written"
-            refuse(f"{message}.", hint="Trace the kernel again.", rule="stream", tensor=tensor.name)
+        fits = values.numel() == tensor.size
+        require(fits, Rule.STREAM_CONSTANT, count=values.numel(), of=tensor)
         if not self.is_dry:
             tensor.write(values)
 
@@ -231,8 +228,7 @@ class _Machine:
         def checked_action(indices: Indices) -> None:
             self.core.line = step.line
             instruction = kind(**fixed, **{name: value(indices) for name, value in moving})
-            if problem := operand_problem(instruction):
-                refuse(problem, hint="Trace the kernel again.", rule="stream", instruction=step.opcode)
+            require(not (problem := operand_problem(instruction)), Rule.STREAM_OPERAND, problem=problem)
             self.act(instruction)
 
         return checked_action
@@ -307,13 +303,11 @@ class _Machine:
         storage = self.tensors[number]
         if storage is None:
             name = self.stream.memories[number].name
-            refuse(f"{name} is used before it exists.", hint="Trace the kernel again.", rule="stream", tensor=name)
+            refuse(Rule.STREAM_ORDER, tensor=name)
         return storage if dtype is None else storage.viewed_as(FORMATS[dtype])
 
     def _refuse_bounds(self, storage: Storage, first: int, last: int) -> None:
-        message = f"Elements {first} to {last} leave {storage.name}, which has {storage.base.numel()}."
-        hint = "Trace the kernel again."
-        refuse(message, hint=hint, rule="bounds", tensor=storage.name, size=math.prod(storage.shape))
+        refuse(Rule.STREAM_BOUNDS, first=first, last=last, storage=storage, elements=storage.base.numel())
 
 
 class _Held:

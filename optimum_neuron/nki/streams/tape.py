@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from ..columns import ColumnTensor
-from ..core import kernel_line, refuse
+from ..core import kernel_line, refuse, require
 from ..elements import Elements
 from ..indirect import IndirectTensor, MovedTensor
 from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
+from ..rulebook import Rule
 from .document import (
     Affine,
     Allocate,
@@ -124,9 +125,7 @@ class Tape:
 
     def note(self, instruction: Instruction) -> None:
         """Note an instruction."""
-        if not isinstance(type(instruction).OPCODE, str):
-            hint = "Call torch.distributed between kernels, or run it with nki.launch_ranks."
-            refuse("A kernel with collectives cannot be part of a model that is compiled.", hint=hint, rule="stream")
+        require(isinstance(type(instruction).OPCODE, str), Rule.COLLECTIVE_IN_STREAM)
         names = [field.name for field in dataclasses.fields(instruction) if field.name != "name"]
         operands = tuple((name, self._operand(instruction, name, getattr(instruction, name))) for name in names)
         for tile in instruction.tiles(instruction.WRITES).values():
@@ -191,6 +190,4 @@ class Tape:
             value = value.item()
         if isinstance(value, _PLAIN):
             return value
-        message = f"{instruction.OPCODE} {name}={value!r} cannot be part of a stream of instructions."
-        hint = "Pass a tile, a number, or a name of nki.language or nki.isa."
-        refuse(message, hint=hint, rule="stream", instruction=instruction.OPCODE, operand=name)
+        refuse(Rule.OPERAND_IN_STREAM, instruction=instruction.OPCODE, operand=name, value=value)

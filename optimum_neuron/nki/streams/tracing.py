@@ -22,6 +22,7 @@ from ..core import Core, Grid, default_target, refuse, use
 from ..dtypes import FORMATS, dtype_name
 from ..kernel import Kernel
 from ..memory import Buffer, Storage
+from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .document import Input, Output, Stream, View
 from .tape import Tape, Tensors
@@ -110,11 +111,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except (NotImplementedError, RuntimeError, TypeError) as error:
         if "meta" not in str(error).lower():
             raise
-        message = f"The kernel {kernel.function.__name__} asks for values of a tensor while it is traced: "
-        message += f"{str(error).splitlines()[0][:200]}"
-        hint = "A compiled kernel may depend on sizes and on arguments that are no tensors. Use masks or indirect "
-        hint += "access patterns, or call the kernel outside of compiled models."
-        refuse(message, hint=hint, rule="values")
+        refuse(Rule.VALUES_IN_STREAM, kernel=kernel, reason=str(error).splitlines()[0][:200])
 
 
 def _result(value: object, tape: Tape, inputs: list[int], outputs: list[View]) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core import refuse
 from ..instructions import ENUMS as ENUMS, INSTRUCTIONS, Instruction
+from ..rulebook import Rule
 from .document import Step
 
 
@@ -18,10 +19,7 @@ def instruction_class(step: Step) -> type[Instruction]:
     kind = INSTRUCTIONS.get(step.opcode)
     names = None if kind is None else {field.name for field in dataclasses.fields(kind)} - {"name"}
     if kind is None or names != {name for name, _ in step.operands}:
-        message = f"There is no instruction {step.opcode}"
-        if names is not None:
-            message = f"{step.opcode} has the operands {', '.join(sorted(names))}, and others are given"
-        refuse(f"{message}.", hint="Trace the kernel again with this version.", rule="stream", instruction=step.opcode)
+        refuse(Rule.STREAM_VOCABULARY, opcode=step.opcode, names=[name for name, _ in step.operands])
     return kind
 
 
