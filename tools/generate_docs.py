@@ -33,6 +33,7 @@ from optimum_neuron.checkpoints import Checkpoint, Dataset, entries
 from optimum_neuron.cli import next_command
 from optimum_neuron.kinds import KINDS
 from optimum_neuron.models import families
+from optimum_neuron.nki import Rule
 from optimum_neuron.options.configuration import CompileConfig, NeuronConfig
 from optimum_neuron.pipelines import ALIASES, NOT_SERVED, PIPELINES
 from optimum_neuron.sources import TASKS, kinds_of_task, support_rows
@@ -211,6 +212,14 @@ def upstream_rows() -> str:
     return "\n".join(parts)
 
 
+def kernel_rules() -> str:
+    """The rules that kernels keep, by kind."""
+    named = functools.partial(re.sub, r"\{(?:of\.)?(.*?)(?:!r|:list)?\}", r"`\1`")
+    texts = [(named(rule.message), named(rule.remedy)) for rule in Rule]
+    rows = [(f"`{rule.kind}`", *text) for rule, text in zip(Rule, texts, strict=True)]
+    return table(("rule", "what an error says", "what to do"), rows)
+
+
 def version_ranges() -> str:
     """The versions of libraries that the installation accepts."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -297,6 +306,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "family-pages": family_pages,
     "import-order": import_order,
     "pipelines": pipeline_names,
+    "kernel-rules": kernel_rules,
     "speech-fields": functools.partial(kind_fields, "speech"),
     "support": support,
     "task-classes": task_classes,

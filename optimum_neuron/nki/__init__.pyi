@@ -28,6 +28,7 @@ from .named import load_kernel as load_kernel, parse_argument as parse_argument
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
 from .published_costs import InstructionCost as InstructionCost
+from .rulebook import Rule as Rule
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event
 from .timing import (

@@ -287,7 +287,8 @@ def refuse(rule: Rule, line: str = "", **values: Any) -> NoReturn:
     for _, field, _, _ in texts.parse(rule.message):
         if field:
             value, _ = texts.get_field(field, (), values)
-            details[field.removeprefix("of.").replace(".", "_")] = getattr(value, "shape", value)
+            name = "tensor" if field == "of.name" else field.removeprefix("of.").replace(".", "_")
+            details[name] = getattr(value, "shape", value)
     if rule.kind in ("branch", "loop"):
         details["document"] = CONTROL_FLOW
     message, hint = (texts.vformat(text, (), values) for text in (rule.message, rule.remedy))

@@ -225,7 +225,7 @@ class Rule(enum.Enum):
     => Use one of nki.language, such as nl.add or nl.exp."""
     FIRST_DIM = """partition: {action} of dimension {dim} of {of.name}, whose shape is {of.shape}.
     => The partition dimension of an on-chip tensor stays first."""
-    PARTITIONS = """partition: {opcode} {operand} partition dimension {tile.num_partitions} exceeds maximum 128.
+    PARTITIONS = """partition: {opcode} {operand} partition dimension {partitions} exceeds maximum 128.
     => Split it into tiles of 128 partitions."""
     PARTITION_DIMS = """partition: A tensor of shape {shape} has {count} partition dimensions.
     => Mark one dimension with nl.par_dim."""

@@ -237,7 +237,8 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     require(engine is not Engine.gpsimd or buffer is not Buffer.psum, Rule.GPSIMD_PSUM, opcode=opcode, operand=name)
     if not buffer.is_on_chip:
         return
-    require(tile.num_partitions <= MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, tile=tile)
+    count = tile.num_partitions
+    require(count <= MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, partitions=count)
     _check_rank(opcode, name, tile)
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
