@@ -264,7 +264,8 @@ def kernel_line() -> str:
 class _Text(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "list":
-            return ", ".join(sorted(str(getattr(one, "name", one)) for one in value))
+            names = (one.name if hasattr(one, "name") else str(one) for one in value)
+            return ", ".join(sorted(names))
         return str(super().format_field(value, format_spec))
 
 
@@ -288,7 +289,7 @@ def refuse(rule: Rule, line: str = "", **values: Any) -> NoReturn:
         if field:
             value, _ = texts.get_field(field, (), values)
             name = "tensor" if field == "of.name" else field.removeprefix("of.").replace(".", "_")
-            details[name] = getattr(value, "shape", value)
+            details[name] = value.shape if hasattr(value, "shape") else value
     if rule.kind in ("branch", "loop"):
         details["document"] = CONTROL_FLOW
     message, hint = (texts.vformat(text, (), values) for text in (rule.message, rule.remedy))

@@ -232,7 +232,7 @@ class Rule(enum.Enum):
     PERMUTATION = """partition: {of.name} has {of.ndim} dimensions, which cannot be permuted by {dims}.
     => Name each dimension once; on the chip, keep dimension 0 first (nisa.nc_transpose moves it), as where indices
     choose the rows."""
-    TILE_PARTITIONS = """partition: A tensor of shape {sizes} in {place.value}: partition dimension {sizes[0]} exceeds
+    TILE_PARTITIONS = """partition: A tensor of shape {sizes} in {place.value}: partition dimension {partitions} exceeds
     maximum 128.
     => Put at most 128 in dimension 0, and the rest in another dimension."""
     PARTITION_STEP = """partition_step: {opcode} {operand} covers {tile.num_partitions} partitions with a step of

@@ -91,7 +91,7 @@ def _check_dtype(core: Core, kind: str) -> None:
 
 def _check_on_chip(core: Core, place: Buffer, sizes: tuple[int, ...], kind: str) -> None:
     require(len(sizes) >= 2, Rule.TILE_DIMS, shape=sizes, place=place)
-    require(sizes[0] <= 128, Rule.TILE_PARTITIONS, sizes=sizes, place=place)
+    require(sizes[0] <= 128, Rule.TILE_PARTITIONS, sizes=sizes, place=place, partitions=sizes[0])
     needed, room = math.prod(sizes[1:]) * FORMATS[kind].size_bytes, core.partition_bytes(place)
     require(needed <= room, Rule.CAPACITY, sizes=sizes, kind=kind, needed=needed, place=place, core=core, capacity=room)
 
