@@ -7,6 +7,7 @@ loss = model.run_train(input_ids=ids, labels=labels)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,38 @@ from .grads import bucket_allreduce_gradients
 from .moving import get_device, mark_step, move_model_to_device
 from .parallel_state import DATA, MESSAGES, PIPELINE
 from .pipeline_graph import GraphStage, Leaf, Tracer, equal_cuts, stages_of
+
+
+class PostPartitionHooks:
+    """Functions that are called once, when the stages of a model are made."""
+
+    def __init__(self) -> None:
+        self.hooks: list[Callable[[], Any]] = []
+
+    def register_post_partition_hook(
+        self, callable_function: Callable[..., Any], func_args: Sequence[Any] = (), func_kwargs: Any = None
+    ) -> None:
+        """Let a function be called.
+
+        Args:
+            callable_function: the function.
+            func_args: its arguments.
+            func_kwargs: its arguments by name.
+        """
+        self.hooks.append(functools.partial(callable_function, *func_args, **(func_kwargs or {})))
+
+    def execute_all_hooks(self, model: nn.Module | None = None) -> list[Any]:
+        """Call all functions, forget them, and return their results.
+
+        Args:
+            model: the model in stages; functions know their own arguments.
+        """
+        called, self.hooks = self.hooks, []
+        return [hook() for hook in called]
+
+
+HOOKS = PostPartitionHooks()
+"""Functions for the next model in stages."""
 
 
 class NxDPPModel(nn.Module):
@@ -109,6 +142,7 @@ class NxDPPModel(nn.Module):
             if parameter.requires_grad:
                 self._shared.append((parameter.shape, own))
         self._schedules: dict[Any, Any] = {}
+        HOOKS.execute_all_hooks(self)
 
     def _parameter(self, place: tuple[int, str]) -> nn.Parameter:
         number, name = place

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..errors import ConfigError, invalid_choice
+from ..errors import AssertedConfigError, ConfigError, invalid_choice
 
 FP8_MAX = 240.0
 """Largest number of float8_e4m3 on a core; torch's float8_e4m3fn goes to 448."""
@@ -183,6 +183,53 @@ def scale_dequantize(tensor: torch.Tensor, scale: torch.Tensor, upcast_dtype: to
         upcast_dtype: dtype of the result.
     """
     return (tensor.float() * scale).to(upcast_dtype)
+
+
+class ScaleDtype(enum.Enum):
+    """The dtype of scales of blocks."""
+
+    F32 = torch.float32
+    F8E8M0 = torch.uint8
+    """The exponent of a power of 2, plus 127, as in the MX formats."""
+
+
+def block_shapes(tensor_shape: Sequence[int], scale_shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return shapes with a dimension more for each dimension in blocks, in which scales can be multiplied.
+
+    Args:
+        tensor_shape: shape of a tensor.
+        scale_shape: number of its blocks in each dimension; dimensions that are left out are one block.
+
+    Raises:
+        AssertedConfigError: the tensor has no such blocks.
+    """
+    counts = [*scale_shape, *[1] * (len(tensor_shape) - len(scale_shape))]
+    fits = len(counts) == len(tensor_shape)
+    fits = fits and all(size % count == 0 for size, count in zip(tensor_shape, counts, strict=True))
+    if not fits or list(tensor_shape) == list(scale_shape):
+        message = f"A tensor of shape {list(tensor_shape)} has no blocks whose scales have shape {list(scale_shape)}."
+        hint = "Pass one scale for each block; the number of blocks divides each dimension."
+        raise AssertedConfigError(message, hint=hint, shape=list(tensor_shape), scale_shape=list(scale_shape))
+    shape: list[int] = []
+    scales: list[int] = []
+    for size, count in zip(tensor_shape, counts, strict=True):
+        is_whole = count in (1, size)
+        shape += [size] if is_whole else [count, size // count]
+        scales += [count] if is_whole else [count, 1]
+    return tuple(shape), tuple(scales)
+
+
+def blockwise_scale_dequantize(tensor: torch.Tensor, scale: torch.Tensor, upcast_dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor times the scales of its blocks, multiplied in float32.
+
+    Args:
+        tensor: numbers of 8 bits.
+        scale: a scale for each block, of float32 or as exponents of `ScaleDtype.F8E8M0`.
+        upcast_dtype: dtype of the result.
+    """
+    factors = torch.exp2(scale.float() - 127) if scale.dtype == ScaleDtype.F8E8M0.value else scale.float()
+    shape, scale_shape = block_shapes(tensor.shape, scale.shape)
+    return (tensor.float().reshape(shape) * factors.reshape(scale_shape)).reshape(tensor.shape).to(upcast_dtype)
 
 
 class QuantizedLinear(nn.Module):

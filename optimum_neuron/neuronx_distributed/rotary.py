@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ..errors import UnsupportedDtypeError
+
 
 def rotate_half(x: torch.Tensor, flash_attn: bool, transpose: bool) -> torch.Tensor:
     """Return the second half of each head, negated, before the first.
@@ -45,3 +47,42 @@ def apply_rotary_pos_emb(
         turns.append(rows.transpose(-1, -2) if is_last else rows)
     queries, keys = (x * turns[0] + rotate_half(x, flash_attn, transpose_nki_inputs) * turns[1] for x in (q, k))
     return queries, keys
+
+
+def precompute_freqs_cis(
+    dim: int, end: int, theta: float = 10000.0, device: torch.device | str | None = None
+) -> torch.Tensor:
+    """Return the angle of each position and pair of features, [position, dim / 2], in float32.
+
+    Args:
+        dim: size of a head.
+        end: number of positions.
+        theta: base of the frequencies.
+        device: device of the result.
+    """
+    exponents = torch.arange(0, dim, 2, device=device)[: dim // 2].float() / dim
+    return torch.outer(torch.arange(end, device=device).float(), theta**-exponents)
+
+
+def apply_rotary_polar_compatible(
+    query: torch.Tensor, key: torch.Tensor, freqs_cis: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return queries and keys, whose pairs of neighboring features are turned by angles, without complex numbers.
+
+    Args:
+        query: queries, [batch, sequence, heads, head].
+        key: keys.
+        freqs_cis: the angles, [batch, sequence, head / 2], in float32.
+
+    Raises:
+        UnsupportedDtypeError: the angles have another dtype.
+    """
+    if freqs_cis.dtype != torch.float32:
+        message = f"The angles have the dtype {freqs_cis.dtype}, in which positions are not exact."
+        raise UnsupportedDtypeError(message, hint="Pass float32.", dtype=str(freqs_cis.dtype))
+    cos, sin = freqs_cis.cos().unsqueeze(-2), freqs_cis.sin().unsqueeze(-2)
+    turned = []
+    for x in (query, key):
+        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+        turned.append(torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x))
+    return turned[0], turned[1]

@@ -109,9 +109,17 @@ _CHECKPOINT = _of("checkpoint", "finalize_checkpoint", "has_checkpoint", "load_c
 _TRAINER = {
     **_CHECKPOINT,
     **_of("configuration", "initialize_parallel_model", "initialize_parallel_optimizer", "neuronx_distributed_config"),
+    **_of("pipeline", "PostPartitionHooks", hooks="HOOKS"),
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
 _PIPELINE = _of("pipeline", "NxDPPModel")
+_TASKS = ("Preprocess", "Step", "Postprocess")
+_SCHEDULES = {
+    **_of("scheduler", *(f"{way}{kind}Task" for way in ("Forward", "Backward") for kind in _TASKS)),
+    **_of("scheduler", "InferenceSchedule", "PipeSchedule", "PipelineTask", "ReduceGradsTask", "TrainSchedule"),
+    **_of("scheduler", Train1F1BSchedule="TrainSchedule"),
+    **_missing("Call NxDPPModel with virtual_pipeline_size, which is interleaved.", "TrainInterleavedSchedule"),
+}
 _LORA = {**_of("lora_config", "LoraConfig"), **_of("lora", "LoraModel", "get_lora_model")}
 _RING = _missing("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
@@ -125,6 +133,10 @@ NAMES: Names = {
     },
     "neuronx_distributed.kernels.ring_attention_kernel": _RING,
     "neuronx_distributed.modules": {},
+    "neuronx_distributed.modules.attention": {},
+    "neuronx_distributed.modules.attention.utils": _of(
+        "rotary", "apply_rotary_polar_compatible", "precompute_freqs_cis"
+    ),
     "neuronx_distributed.modules.lora": _LORA,
     "neuronx_distributed.modules.lora.config": {"LoraConfig": _LORA["LoraConfig"]},
     "neuronx_distributed.modules.lora.model": {"LoraModel": _LORA["LoraModel"]},
@@ -162,7 +174,15 @@ NAMES: Names = {
     "neuronx_distributed.parallel_layers.random": _RANDOM,
     "neuronx_distributed.parallel_layers.utils": _UTILS,
     "neuronx_distributed.pipeline": _PIPELINE,
-    "neuronx_distributed.pipeline.model": _PIPELINE,
+    "neuronx_distributed.pipeline.model": {
+        **_PIPELINE,
+        "parallel_state": "neuronx_distributed.parallel_layers.parallel_state:",
+    },
+    "neuronx_distributed.pipeline.scheduler": _SCHEDULES,
+    "neuronx_distributed.pipeline.trace": {
+        **_of("pipeline_trace", "get_concrete_args", "get_tracer_class", "trace_model"),
+        **_of("pipeline_graph", HFTracerWrapper="Tracer", NxDTracer="Tracer", TorchTracerWrapper="Tracer"),
+    },
     "neuronx_distributed.trainer": _TRAINER,
     "neuronx_distributed.trainer.checkpoint": _CHECKPOINT,
     "neuronx_distributed.trainer.model": _of("model", "NxDModel"),
@@ -181,6 +201,7 @@ NAMES: Names = {
     "neuronx_distributed.utils.model_utils": {
         **_of("moving", "move_model_to_device"),
         **_of("sharding", "init_on_device"),
+        **_of("launching", "get_local_world_size"),
     },
     "neuronx_distributed.utils.random": _of("random_numbers", "set_random_seed"),
     "neuronx_distributed.utils.serialization": {

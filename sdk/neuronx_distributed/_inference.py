@@ -1,6 +1,6 @@
 """Names of `neuronx_distributed` for traced and quantized models, see `__init__.py`."""
 
-from optimum_neuron.base.doors import Missing, Names
+from optimum_neuron.base.doors import OTHERS, Missing, Names
 
 _ROOT = "optimum_neuron.neuronx_distributed"
 
@@ -37,6 +37,7 @@ _CAPTURE = of(
     *("disable_tensor_capture", "enable_tensor_capture", "get_available_modules", "get_captured_tensors_dict"),
     "register_tensor",
 )
+_NO_FOUR_BITS = Missing("Quantize weights to int8 or float8.")
 _NO_SCALES = Missing("Use QuantizedColumnParallel and QuantizedRowParallel, with a scale for each tensor or channel.")
 
 TOP = {
@@ -67,11 +68,14 @@ NAMES: Names = {
     "neuronx_distributed.operators.topk": of("operators", "topk"),
     "neuronx_distributed.quantization": {},
     "neuronx_distributed.quantization.dequantize": {
-        **of("quantization", "direct_cast_dequantize", "scale_dequantize"),
-        "blockwise_scale_dequantize": _NO_SCALES,
+        **of("quantization", "blockwise_scale_dequantize", "direct_cast_dequantize", "scale_dequantize"),
+        **of("quantization", get_broadcastable_shapes_for_blockwise_scale_dequantize="block_shapes"),
     },
+    "neuronx_distributed.quantization.microscaling": {},
+    "neuronx_distributed.quantization.microscaling.transform_weights": {OTHERS: _NO_FOUR_BITS},
     "neuronx_distributed.quantization.quantization_config": {
-        **of("quantization", "ActivationQuantizationType", "QuantizationType", "QuantizedDtype"),
+        **of("quantization", "ActivationQuantizationType", "QuantizationType", "QuantizedDtype", "ScaleDtype"),
+        "DtypeBound": Missing("Use torch.finfo; the largest number of float8_e4m3 on a core is 240."),
         **of("quantization", "get_default_custom_qconfig_dict", "get_default_per_channel_custom_qconfig_dict"),
         **dict.fromkeys(
             ("get_default_blockwise_custom_qconfig_dict", "get_default_expert_wise_per_channel_custom_qconfig_dict"),

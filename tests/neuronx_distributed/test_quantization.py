@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.errors import ConfigError, NotSupportedError
+from optimum_neuron.errors import AssertedConfigError, ConfigError, NotSupportedError
 from optimum_neuron.neuronx_distributed import (
     layers,
     model_builder,
@@ -121,3 +121,19 @@ def test_wrong_options() -> None:
         ql.convert(Pair(), include=["up"], modules_to_not_convert=["down"])
     with pytest.raises(ConfigError):
         q.quantize_pytorch_model_per_channel_symmetric(Pair(is_divided=False), dtype=torch.int4)
+
+
+@pytest.mark.parametrize("blocks", [(2, 3), (1, 6), (4, 1), (4, 3), (4,)])
+def test_blocks_have_a_scale_each(blocks: tuple[int, ...]) -> None:
+    tensor, exponents = torch.randint(-128, 128, (4, 6), dtype=torch.int8), torch.randint(120, 134, blocks)
+    full = exponents.reshape(*blocks, *[1] * (2 - len(blocks)))
+    full = full.repeat_interleave(4 // full.shape[0], 0).repeat_interleave(6 // full.shape[1], 1)
+    expected = torch.ldexp(tensor.float(), full - 127)
+    for scale in (exponents.to(torch.uint8), torch.ldexp(torch.ones(blocks), exponents - 127)):
+        torch.testing.assert_close(q.blockwise_scale_dequantize(tensor, scale, torch.float32), expected)
+
+
+@pytest.mark.parametrize("blocks", [(4, 6), (3, 1), (1, 1, 1), (8, 6)])
+def test_other_shapes_are_no_blocks(blocks: tuple[int, ...]) -> None:
+    with pytest.raises(AssertedConfigError):
+        q.block_shapes((4, 6), blocks)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.errors import ConfigError, NotSupportedError, ShapeError, ValidationError
+from optimum_neuron.errors import ConfigError, NotSupportedError, ShapeError, UnsupportedDtypeError, ValidationError
 from optimum_neuron.neuronx_distributed import (
     arithmetic,
     logs,
@@ -17,6 +17,7 @@ from optimum_neuron.neuronx_distributed import (
     padding,
     parallel_state,
     platforms,
+    rotary,
     serialization,
     tensor_replacement,
 )
@@ -106,3 +107,17 @@ def test_parts_of_a_dimension() -> None:
     indices = arithmetic.indices_split_along_dim(tensor, 1, 2, 4)
     assert indices is not None
     torch.testing.assert_close(tensor[:, indices], tensor.chunk(4, 1)[2])
+
+
+def test_neighboring_features_turn_as_complex_numbers_do() -> None:
+    q, k = torch.rand(2, 5, 3, 8), torch.rand(2, 5, 1, 8)
+    angles = rotary.precompute_freqs_cis(8, 5, theta=100.0)
+    expected_angles = torch.arange(5)[:, None] / 100.0 ** (torch.arange(4) / 4)
+    torch.testing.assert_close(angles, expected_angles)
+    turn = torch.polar(torch.ones(5, 4), angles)[:, None]
+    found = rotary.apply_rotary_polar_compatible(q, k, angles.unsqueeze(0))
+    for x, one in zip((q, k), found, strict=True):
+        numbers = torch.view_as_complex(x.unflatten(-1, (4, 2)))
+        torch.testing.assert_close(one, torch.view_as_real(numbers * turn).flatten(-2))
+    with pytest.raises(UnsupportedDtypeError):
+        rotary.apply_rotary_polar_compatible(q, k, angles.double())

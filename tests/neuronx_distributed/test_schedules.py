@@ -1,0 +1,95 @@
+"""Schedules against messages between stages, and graphs against torch.fx."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from optimum_neuron.errors import ConfigError, NotSupportedError
+from optimum_neuron.neuronx_distributed import pipeline_trace, scheduler
+from optimum_neuron.neuronx_distributed.pipeline import PostPartitionHooks
+from optimum_neuron.neuronx_distributed.scheduler import (
+    BackwardPostprocessTask,
+    BackwardPreprocessTask,
+    BackwardStepTask,
+    ForwardPostprocessTask,
+    ForwardPreprocessTask,
+    ForwardStepTask,
+    ReduceGradsTask,
+)
+
+TASKS = [ForwardPreprocessTask, ForwardStepTask, ForwardPostprocessTask]
+BACKWARD = [BackwardPreprocessTask, BackwardStepTask, BackwardPostprocessTask]
+
+
+@pytest.mark.parametrize("stages, microbatches", [(1, 2), (2, 1), (2, 5), (4, 2), (4, 8), (5, 7)])
+def test_stages_receive_what_others_have_sent(stages: int, microbatches: int) -> None:
+    """In each step: values arrive that a stage sent before or now, and no stage keeps more than 1F1B does."""
+    plans = [list(scheduler.TrainSchedule(microbatches, stages, stage).steps()) for stage in range(stages)]
+    done: set[tuple[int, object]] = set()
+    for tasks_of_stages in zip(*plans, strict=True):
+        done |= {(stage, task) for stage, tasks in enumerate(tasks_of_stages) for task in tasks}
+        for stage, tasks in enumerate(tasks_of_stages):
+            for task in tasks:
+                if isinstance(task, ForwardPreprocessTask) and stage > 0:
+                    assert (stage - 1, ForwardPostprocessTask(task.mb)) in done
+                if isinstance(task, BackwardPreprocessTask):
+                    assert (stage + 1, BackwardPostprocessTask(task.mb)) in done
+            computed = sum(1 for place, task in done if place == stage and isinstance(task, ForwardStepTask))
+            returned = sum(1 for place, task in done if place == stage and isinstance(task, BackwardStepTask))
+            assert 0 <= computed - returned <= stages - stage
+    for stage, plan in enumerate(plans):
+        tasks = list(itertools.chain.from_iterable(plan))
+        assert tasks[-1] == ReduceGradsTask()
+        for kind in (*TASKS, *BACKWARD):
+            is_left_out = kind is BackwardPostprocessTask and stage == 0
+            is_left_out |= kind in (ForwardPostprocessTask, BackwardPreprocessTask) and stage == stages - 1
+            assert [one.mb for one in tasks if type(one) is kind] == list(range(0 if is_left_out else microbatches))
+
+
+def test_inference_runs_forward_alone() -> None:
+    steps = list(scheduler.InferenceSchedule(2, 4, 1))
+    assert steps == [[kind(mb) for kind in TASKS] for mb in range(2)]
+
+
+class _Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+    def forward(self, x: torch.Tensor, scale: float = 2.0, offset: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.layers(x) * scale
+        return x if offset is None else x + offset
+
+
+def test_a_graph_of_chosen_inputs() -> None:
+    model, x = _Model(), torch.rand(2, 3)
+    assert pipeline_trace.get_concrete_args(model, args=(x,)) == {"scale": 2.0, "offset": None}
+    traced = pipeline_trace.trace_model(model, input_names=["x", "offset"], leaf_modules=["Sequential"])
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["layers"]
+    torch.testing.assert_close(traced(x, x), model(x, offset=x))
+    inner = pipeline_trace.trace_model(model, args=(x,), tracer_cls="hf")
+    expected = torch.fx.symbolic_trace(model.layers)
+    called = [[node.target for node in one.graph.nodes if node.op == "call_module"] for one in (inner, expected)]
+    assert called[0] == [f"layers.{name}" for name in called[1]]
+    torch.testing.assert_close(inner(x), model(x))
+
+
+def test_wrong_names() -> None:
+    with pytest.raises(ConfigError):
+        pipeline_trace.get_concrete_args(_Model(), ["y"])
+    with pytest.raises(ConfigError):
+        pipeline_trace.get_tracer_class(_Model(), "other")
+    with pytest.raises(NotSupportedError):
+        pipeline_trace.trace_model(_Model(), input_names=["x"], autowrap_obj_methods={object(): [len]})
+
+
+def test_hooks_are_called_once() -> None:
+    hooks = PostPartitionHooks()
+    hooks.register_post_partition_hook(divmod, [7, 2])
+    hooks.register_post_partition_hook(dict, func_kwargs={"a": 1})
+    assert hooks.execute_all_hooks() == [(3, 1), {"a": 1}]
+    assert hooks.execute_all_hooks() == []
