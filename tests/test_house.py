@@ -19,6 +19,7 @@ ORDER = (
     ("optimum_neuron",),
     ("tools",),
     ("cli", "vllm_neuron"),
+    ("nxd_training",),
     (
         "budgets",
         "demo",

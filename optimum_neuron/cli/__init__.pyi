@@ -15,3 +15,4 @@ from .output import Out as Out, to_json as to_json
 from .parser import NeuronParser as NeuronParser
 from .profile import DEFAULT_TOP as DEFAULT_TOP, show_profile as show_profile
 from .serve import ServeCommand as ServeCommand
+from .train import TrainCommand as TrainCommand

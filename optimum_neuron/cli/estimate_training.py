@@ -8,6 +8,7 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
+from ..errors import ConfigError
 from .arguments import options_from, positive_int
 from .estimate import show_quantities
 from .output import Out, show_memory
@@ -36,11 +37,15 @@ class EstimateTrainingCommand(Command):
     DESCRIPTION = """Estimate speed, cost and memory of training, and the smallest layout. Simulated.
 
   optimum-cli neuron estimate-training MODEL --instance trn1.32xlarge --num_instances 4
+  optimum-cli neuron estimate-training MODEL --config hf_llama3_8B_config.yaml
 """
 
     @classmethod
     def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("model", metavar="MODEL", help="folder or id on the Hub")
+        parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or id on the Hub")
+        parser.add_argument(
+            "--config", metavar="FILE", help="YAML of NxD Training, or options of neuronx_distributed_config"
+        )
         parser.add_argument("--instance", metavar="NAME", help="instance or family (default: trn1.32xlarge)")
         for name, meaning in _SIZES.items():
             parser.add_argument(f"--{name}", type=positive_int, metavar="N", help=meaning)
@@ -56,8 +61,24 @@ class EstimateTrainingCommand(Command):
 
         options = options_from(self.args, "instance", *_SIZES, "price", "trust_remote_code")
         switched_off = {name: False for name in _SWITCHED_OFF if getattr(self.args, name) is False}
-        data = estimate_training(self.args.model, **{**options, **switched_off}).to_dict()
+        model, read, notes = _read(self.args.model, self.args.config)
+        data = estimate_training(model, **{**read, **options, **switched_off}).to_dict()
+        data["notes"] += notes
         out.result(data, human=show_training, brief=f"{data['tokens_per_s']['value']:.4g} tokens/s (simulated)")
+
+
+def _read(model: str | None, file: str | None) -> tuple[Any, dict[str, Any], list[str]]:
+    """The model, options of a file, and what to say about them."""
+    if file is None:
+        if model is None:
+            raise ConfigError("There is no model.", hint="Pass MODEL, or --config FILE which names one.")
+        return model, {}, []
+    from ..nxd_training import estimate_options, model_config, read_given
+
+    given = read_given(file)
+    config = model_config(given, model)
+    options, unused = estimate_options(given)
+    return config, options, [f"without effect on an estimate: {', '.join(unused)}"] if unused else []
 
 
 def show_training(out: Out, data: Mapping[str, Any]) -> None:

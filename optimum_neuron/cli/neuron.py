@@ -22,6 +22,7 @@ from .nki import NkiCommand
 from .parser import CommandGroup, subcommands
 from .profile import ProfileCommand
 from .serve import ServeCommand
+from .train import TrainCommand
 
 
 class NeuronCommand(CommandGroup):
@@ -45,4 +46,5 @@ class NeuronCommand(CommandGroup):
         NkiCommand,
         ProfileCommand,
         ServeCommand,
+        TrainCommand,
     )

@@ -24,7 +24,7 @@ from typing import Any
 from ..base import env
 from ..base.core import Choice
 from ..errors import ConfigError, NeuronError, nearest
-from ..files.plain_json import parse_json
+from ..files.documents import read_document
 from ..options.option import absolute_source, absolute_url
 
 MEMORY_OF_WORKER_BYTES = 2 * 2**30
@@ -119,7 +119,7 @@ def read_jobs(path: str | Path) -> list[WarmJob]:
         assert [job.options["instance_type"] for job in read_jobs("models.yaml")] == ["inf2", "trn1"]
         ```
     """
-    data = _read(Path(path))
+    data = read_document(Path(path))
     models = data if isinstance(data, list) else data.get("models") if isinstance(data, dict) else None
     problems = [] if isinstance(data, list) else [_unknown("the file", data, _OF_FILE)]
     defaults = data.get("defaults") or {} if isinstance(data, dict) else {}
@@ -153,17 +153,6 @@ def _jobs_of(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[
 def _unknown(what: str, fields: object, known: Sequence[str]) -> str:
     wrong = [str(name) for name in fields if name not in known] if isinstance(fields, dict) else []
     return f"{what} has the unknown field {wrong[0]!r}{nearest(wrong[0], known) or '.'}" if wrong else ""
-
-
-def _read(path: Path) -> Any:
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        return parse_json(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        message = f"{path} cannot be read: {' '.join(str(error).split())[:300]}"
-        raise ConfigError(message, hint="Pass a YAML or JSON file.", option="config", value=str(path)) from error
 
 
 def warm_cache(

@@ -82,7 +82,7 @@ SURFACE = {
     "estimate": [*OUTPUT, *ESTIMATE, "--compare", "--optimize", "MODEL_OR_DIR"],
     "estimate-training": [
         *OUTPUT,
-        *("--batch_size", "--instance", "--micro_batch_size", "--no_gradient_checkpointing", "--no_zero_1"),
+        *("--batch_size", "--config", "--instance", "--micro_batch_size", "--no_gradient_checkpointing", "--no_zero_1"),
         *("--num_instances", "--pipeline_parallel_size", "--price", "--sequence_length"),
         *("--tensor_parallel_size", "--trust-remote-code", "MODEL"),
     ],
@@ -109,6 +109,7 @@ SURFACE = {
         *("--max_replicas", "--model", "-m", "--max_model_len", "--max_num_seqs", "--data-parallel-size"),
         "--allow_non_cached_model",
     ],
+    "train": [*OUTPUT, "--config"],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
     "cache create": [*OUTPUT, "--name", "--public", "-n"],
