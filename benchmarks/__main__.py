@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME ...] [--rounds N] [--sequence_length N] [--optlevel N] [--batch_size N] [--json]`
 
-`--quick` shortens `soak`; `--models` selects those of `families` and of `diffusion`, and `--openvino_python` adds
-OpenVINO to them. Rows are printed as soon as they are measured.
+`--html FILE` also writes a page with plots; `--quick` shortens `soak`; `--models` selects those of `families` and of
+`diffusion`, and `--openvino_python` adds OpenVINO to them. Rows are printed as soon as they are measured.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import argparse
 import importlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from optimum_neuron.compiler.lower import probe_compiler, probe_cpu
+from optimum_neuron.pages import benchmarks_page
 
 from . import contenders
 from .harness import Settings
@@ -68,6 +70,7 @@ def main() -> None:
     )
     parser.add_argument("--soak", type=float, default=0, metavar="MINUTES", help="serve: clients go on for so long")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained page with plots of the same figures")
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in known]
     if unknown:
@@ -101,8 +104,11 @@ def main() -> None:
                 spread = "" if row.low is None else f"[{row.low:.4g} .. {row.high:.4g}]"
                 print(f"  {row.what:<52} {row.value:10.4g} {row.unit:<8} {spread:<22} {row.note}", flush=True)
         contenders.forget()
+    data = {"host": host, "simulated_target": True, "results": results}
     if args.json:
-        print(json.dumps({"host": host, "simulated_target": True, "results": results}, indent=2))
+        print(json.dumps(data, indent=2))
+    if args.html:
+        Path(args.html).write_text(benchmarks_page(data).text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

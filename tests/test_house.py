@@ -44,7 +44,7 @@ ORDER = (
     ("checkpoints",),
     ("options",),
     ("weights",),
-    ("files",),
+    ("files", "pages"),
     ("base",),
     ("errors", "upstream", "version"),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import html
 import math
 from typing import Any, Generic, Literal, TypeVar
 
@@ -85,6 +86,12 @@ class Choice(Generic[T]):
         lines = [f"{self.value} ({self.reason})"]
         lines += [f"  not {r.candidate}: {r.reason}" for r in self.rejected]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Show the value, the reason, and the rejected candidates in a notebook."""
+        rows = [(str(self.value), self.reason), *((f"not {one.candidate}", one.reason) for one in self.rejected)]
+        cells = "".join(f"<tr><td>{html.escape(what)}</td><td>{html.escape(why)}</td></tr>" for what, why in rows)
+        return f"<table>{cells}</table>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `--json`."""

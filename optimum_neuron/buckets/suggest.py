@@ -13,12 +13,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..base.core import Choice, Rejected
 from ..errors import ConfigError
 from ..options.sizes import is_count
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BucketUse:
+    """Sequences that are padded to one bucket."""
+
+    bucket: int
+    num_sequences: int
+    real_tokens: int
+    padding_tokens: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +39,8 @@ class BucketOption:
     """Lengths to compile for, rising."""
     real_tokens: int
     padding_tokens: int
+    per_bucket: tuple[BucketUse, ...] = ()
+    """What is padded to each of them."""
 
     @property
     def waste(self) -> float:
@@ -80,6 +92,11 @@ class BucketAdvice:
             },
         }
 
+    def _repr_html_(self) -> str:
+        from ..pages import buckets_page, embedded
+
+        return embedded(buckets_page(self.to_dict()))
+
 
 def suggest_buckets(lengths: Iterable[int], max_buckets: int = 6, multiple_of: int = 1) -> BucketAdvice:
     """Suggest the lengths to compile for that pad some sequences least.
@@ -108,10 +125,29 @@ def suggest_buckets(lengths: Iterable[int], max_buckets: int = 6, multiple_of: i
         rounded[-(-length // multiple_of) * multiple_of] += count
     real_tokens = sum(length * count for length, count in counted.items())
     options = [
-        BucketOption(buckets=buckets, real_tokens=real_tokens, padding_tokens=tokens - real_tokens)
+        BucketOption(
+            buckets=buckets,
+            real_tokens=real_tokens,
+            padding_tokens=tokens - real_tokens,
+            per_bucket=tuple(_uses(buckets, counted)),
+        )
         for buckets, tokens in _best_buckets(rounded, max_buckets)
     ]
     return BucketAdvice(num_sequences=counted.total(), longest=max(counted), options=tuple(options))
+
+
+def _uses(buckets: Iterable[int], counted: Mapping[int, int]) -> Iterator[BucketUse]:
+    """Count the sequences of each bucket, the smallest that holds them."""
+    below = 0
+    for bucket in buckets:
+        own = {length: count for length, count in counted.items() if below < length <= bucket}
+        num_sequences = sum(own.values())
+        real_tokens = sum(length * count for length, count in own.items())
+        padding_tokens = bucket * num_sequences - real_tokens
+        yield BucketUse(
+            bucket=bucket, num_sequences=num_sequences, real_tokens=real_tokens, padding_tokens=padding_tokens
+        )
+        below = bucket
 
 
 def _best_buckets(counts: Mapping[int, int], max_buckets: int) -> list[tuple[tuple[int, ...], int]]:

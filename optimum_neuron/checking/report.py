@@ -162,5 +162,10 @@ class CheckReport:
             "simulated": True,
         }
 
+    def _repr_html_(self) -> str:
+        from ..pages import check_page, embedded
+
+        return embedded(check_page(self.to_dict()))
+
     def _having(self, *verdicts: Verdict) -> list[OperatorCheck]:
         return [operator for operator in self.operators if operator.calls.verdict in verdicts]

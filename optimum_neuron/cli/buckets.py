@@ -13,6 +13,7 @@ from optimum.commands.base import CommandInfo
 
 from .arguments import options_from, positive_int
 from .output import Out
+from .pages import add_html, output_files, show_files, write_page
 from .parser import Command, CommandGroup, subcommands
 
 
@@ -41,12 +42,16 @@ class BucketsSuggestCommand(Command):
         parser.add_argument(
             "--multiple_of", type=positive_int, metavar="N", help="round every bucket up to a multiple of this"
         )
+        add_html(parser)
 
     def execute(self, out: Out) -> None:
         from ..buckets import read_lengths, suggest_buckets
+        from ..pages import buckets_page
 
+        files = output_files(self.args)
         lengths = read_lengths(self.args.dataset, **options_from(self.args, "tokenizer", "column"))
         advice = suggest_buckets(lengths, **options_from(self.args, "max_buckets", "multiple_of")).to_dict()
+        advice = write_page(files, advice, buckets_page)
         out.result(advice, human=show_advice, brief=advice["buckets"]["value"])
 
 
@@ -72,3 +77,4 @@ def show_advice(out: Out, advice: Mapping[str, Any]) -> None:
     out.table(rows, title="waste: padding tokens for each real token")
     out.text()
     out.table([{"for": task, "flag": flag} for task, flag in advice["flags"].items()])
+    show_files(out, advice)

@@ -12,8 +12,9 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..base.wording import number
+from ..pages import shown
 from .arguments import add_decoder_arguments, add_option_arguments, add_size_arguments, options_from
-from .estimate import NOT_OF_GRAPHS, shown
+from .estimate import NOT_OF_GRAPHS
 from .output import Out
 from .parser import Command
 

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.wording import counted, number, time_span
@@ -16,13 +17,14 @@ from ..errors import ConfigError
 from .arguments import nonnegative, options_from, positive_int
 from .fleet import FLEET_OPTIONS
 from .output import Out
+from .pages import add_html, output_files, show_files, write_page
 
 if TYPE_CHECKING:
     from ..simulator import Trace, Tried
 
 CAPACITY_OPTIONS = (
     *("simulate", "sweep", "slo", "slo_attainment", "num_prompts", "input_length", "output_length"),
-    *("request_rate", "seed", "price", "constants"),
+    *("request_rate", "seed", "price", "constants", "html"),
 )
 """Arguments that only a capacity plan has."""
 MOST_ROWS = 30
@@ -61,6 +63,7 @@ def add_capacity_arguments(parser: argparse.ArgumentParser) -> None:
         help="random arrivals each second in place of those of the trace",
     )
     group.add_argument("--seed", type=positive_int, metavar="N", help="seed of random arrivals (default: 0)")
+    add_html(group)
     group.add_argument(
         "--price", type=float, metavar="USD", help="price of one instance for an hour (default: on demand)"
     )
@@ -78,6 +81,7 @@ def reject_capacity_options(args: argparse.Namespace) -> None:
 
 def run_capacity(args: argparse.Namespace, out: Out) -> int:
     """Print a plan or a sweep; return the exit code."""
+    files = output_files(args)
     from ..serving import ServeOptions
     from ..simulator import parse_slo
 
@@ -101,13 +105,14 @@ def run_capacity(args: argparse.Namespace, out: Out) -> int:
         raise ConfigError("There is no objective.", hint="Pass --slo ttft=500,tpot=50.", option="slo", value=None)
     trace = _trace(args, model)
     options |= options_from(args, "price", "constants")
-    return (_sweep if args.sweep else _plan)(out, model, trace, slo, options)
+    return (_sweep if args.sweep else _plan)(out, model, trace, slo, options, files)
 
 
-def _plan(out: Out, model: str, trace: Trace, slo: Any, options: dict[str, Any]) -> int:
+def _plan(out: Out, model: str, trace: Trace, slo: Any, options: dict[str, Any], files: Mapping[str, Path]) -> int:
+    from ..pages import plan_page
     from ..simulator import plan_capacity
 
-    data = plan_capacity(model, trace, slo=slo, **options).to_dict()
+    data = write_page(files, plan_capacity(model, trace, slo=slo, **options).to_dict(), plan_page)
     out.result(data, human=show_plan, brief=_brief(data))
     if slo is None:
         out.hint(f"optimum-cli neuron serve {shlex.quote(model)} --simulate ... --slo ttft=500,tpot=50 --sweep")
@@ -116,7 +121,8 @@ def _plan(out: Out, model: str, trace: Trace, slo: Any, options: dict[str, Any])
     return 0
 
 
-def _sweep(out: Out, model: str, trace: Trace, slo: Any, options: dict[str, Any]) -> int:
+def _sweep(out: Out, model: str, trace: Trace, slo: Any, options: dict[str, Any], files: Mapping[str, Path]) -> int:
+    from ..pages import sweep_page
     from ..simulator import sweep_capacity
 
     if "num_replicas" in options:
@@ -124,6 +130,7 @@ def _sweep(out: Out, model: str, trace: Trace, slo: Any, options: dict[str, Any]
         raise ConfigError(message, hint="Remove it, or remove --sweep.", option="num_replicas")
     with _progress(out) as on_tried:
         data = sweep_capacity(model, trace, slo=slo, on_tried=on_tried, **options).to_dict()
+    data = write_page(files, data, sweep_page)
     best = data["best"]
     out.result(data, human=show_sweep, brief="none" if best is None else str(data["choice"]["value"]))
     if best is None:
@@ -244,6 +251,7 @@ def show_plan(out: Out, data: Mapping[str, Any]) -> None:
     shown = f"{time_span(data['duration'])} of simulated time in {time_span(data['host_s'])}"
     out.text(f"{shown}: {number(speed, digits=3)} times real time")
     out.remarks(data)
+    show_files(out, data)
 
 
 def _totals(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -321,6 +329,7 @@ def show_sweep(out: Out, data: Mapping[str, Any]) -> None:
     if data["best"] is not None:
         out.text()
         show_plan(out, data["best"])
+    show_files(out, data)
 
 
 def _label(one: Mapping[str, Any]) -> str:

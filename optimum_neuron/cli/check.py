@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from optimum.commands.base import CommandInfo
@@ -17,6 +18,7 @@ from ..checking import FAIL_CONDITIONS
 from ..errors import ConfigError
 from .arguments import add_graph_arguments, add_model, names, options_from
 from .output import Out, choice_rows, memory_title, show_memory
+from .pages import add_html, output_files, show_files, write_page
 from .parser import Command
 
 _CHOICES = {name: name for name in ("tier", "task", "family", "target", "instance", "num_cores")}
@@ -48,6 +50,7 @@ class CheckCommand(Command):
         move = parser.add_argument_group("move to another instance")
         move.add_argument("--from", dest="source", metavar="NAME", help="instance or family that the model runs on")
         move.add_argument("--to", dest="target", metavar="NAME", help="instance or family that it moves to")
+        add_html(parser)
         verdict = parser.add_argument_group("verdict")
         verdict.add_argument(
             "--allow_host_ops",
@@ -64,22 +67,26 @@ class CheckCommand(Command):
 
     def execute(self, out: Out) -> int:
         from ..checking import check_model, require_conditions
+        from ..pages import check_page
 
+        files = output_files(self.args)
         if self.args.source or self.args.target:
-            return self._move(out)
+            return self._move(out, files)
         conditions = require_conditions(self.args.fail_on or ())
-        report = check_model(self.args.model, **options_from(self.args, without=("model", "fail_on")))
+        report = check_model(self.args.model, **options_from(self.args, without=("model", "fail_on", "html")))
         met = report.failures(conditions)
         data = report.to_dict() | {"failed_on": list(met)}
+        data = write_page(files, data, check_page)
         out.result(data, human=show_check, brief=str(report.tier))
         hint_next(out, data)
         if met:
             out.warning(f"conditions of --fail-on are met: {', '.join(met)}")
         return 1 if met else 0
 
-    def _move(self, out: Out) -> int:
+    def _move(self, out: Out, files: Mapping[str, Path]) -> int:
         """Report what changes between two instances."""
         from ..checking import check_migration
+        from ..pages import move_page
 
         names = {"--from": self.args.source, "--to": self.args.target}
         if missing := [flag for flag, name in names.items() if not name]:
@@ -89,9 +96,10 @@ class CheckCommand(Command):
         if ignored:
             flags = ", ".join(f"--{name}" for name in ignored)
             raise ConfigError(f"{flags} has no effect with --from and --to.", hint="Remove it.", options=ignored)
-        options = options_from(self.args, without=("model", "source", "target"))
+        options = options_from(self.args, without=("model", "source", "target", "html"))
         report = check_migration(self.args.model, self.args.source, self.args.target, **options)
-        out.result(report.to_dict(), human=show_move, brief=str(len(report.changes)))
+        data = write_page(files, report.to_dict(), move_page)
+        out.result(data, human=show_move, brief=str(len(report.changes)))
         return 0
 
 
@@ -124,6 +132,7 @@ def show_move(out: Out, data: Mapping[str, Any]) -> None:
         out.text(f"{number}. {change}")
     if not data["changes"]:
         out.text("Nothing has to change: a compiled model runs on both.")
+    show_files(out, data)
 
 
 def show_check(out: Out, data: Mapping[str, Any]) -> None:
@@ -140,6 +149,7 @@ def show_check(out: Out, data: Mapping[str, Any]) -> None:
     out.text()
     show_memory(out, data["memory"]["hbm_bytes"], percent, title=memory_title(data))
     out.text(data["memory"]["reason"])
+    show_files(out, data)
 
 
 def hint_next(out: Out, data: Mapping[str, Any]) -> None:

@@ -12,23 +12,13 @@ from typing import Any
 
 from optimum.commands.base import CommandInfo
 
-from ..base.wording import counted, number, size, time_span
+from ..base.wording import counted, number, time_span
+from ..pages import QUANTITIES, priced, shown, titles_of
 from .arguments import add_decoder_arguments, add_option_arguments, add_size_arguments, options_from
 from .output import Out, cell, choice_rows, show_memory
+from .pages import add_html, output_files, show_files, write_page
 from .parser import Command
 
-_UNITS = {
-    "ttft_ms": "time to first token",
-    "tpot_ms": "time per output token",
-    "latency_ms": "latency of a request",
-    "throughput_per_s": "requests per second",
-    "tokens_per_s": "output tokens per second",
-    "usd_per_1m": "price per million {priced}",
-    "hbm_bytes_per_core": "HBM of a core",
-    "hbm_bytes_per_step": "HBM read in a step",
-    "mfu": "share of the peak (MFU)",
-    "mbu": "share of the HBM rate (MBU)",
-}
 NOT_OF_GRAPHS = ("torch_dtype", "auto_cast_type", "instance_type", "pipeline_parallel_size", "speculation")
 """Options of an export that have another name in an estimate, or that it has no graphs for."""
 _CHOICES = {name: name for name in ("instance", "num_cores", "num_copies", "counts")}
@@ -55,20 +45,31 @@ class EstimateCommand(Command):
         choice = parser.add_argument_group("choice")
         choice.add_argument("--compare", action="store_true", help="rank all instances and core counts that fit")
         choice.add_argument("--optimize", choices=("latency", "throughput", "cost"), help="pick the best and say why")
+        add_html(choice)
         add_size_arguments(parser)
         add_decoder_arguments(parser, without=(*KEYWORDS, *NOT_OF_GRAPHS))
 
     def execute(self, out: Out) -> None:
-        options = options_from(self.args, without=("model", "compare", "optimize"))
+        files = output_files(self.args)
+        options = options_from(self.args, without=("model", "compare", "optimize", "html"))
         if self.args.compare or self.args.optimize:
             from ..simulator import compare
 
             ranking = compare(self.args.model, optimize=self.args.optimize or "cost", **options)
-            out.result(ranking.to_dict(), human=show_comparison, brief=ranking.best.value)
-            return
-        from ..simulator import estimate
+            from ..pages import comparison_page
 
-        data = estimate(self.args.model, **options).to_dict()
+            data = write_page(files, ranking.to_dict(), comparison_page)
+            out.result(data, human=show_comparison, brief=ranking.best.value)
+            return
+        from ..simulator import estimate, estimate_grid
+
+        result = estimate(self.args.model, **options)
+        data = result.to_dict()
+        if files:
+            from ..pages import estimate_page
+
+            data["grid"] = estimate_grid(self.args.model, result, **options)
+            data = write_page(files, data, estimate_page)
         out.result(data, human=show_estimate, brief=_brief(data))
         out.hint(f"optimum-cli neuron estimate {shlex.quote(str(self.args.model))} --compare  # all instances, ranked")
 
@@ -76,7 +77,7 @@ class EstimateCommand(Command):
 def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     out.text(f"estimate of {data['model']} ({data['kind']}) on {data['instance']['value']}: simulated")
     out.text()
-    show_quantities(out, data, {name: title.format(priced=priced(data)) for name, title in _UNITS.items()})
+    show_quantities(out, data, titles_of(data))
     out.text()
     if data["throughput_by_axis"]:
         titles = {name: f"{name.removesuffix('_per_s')} per second" for name in data["throughput_by_axis"]}
@@ -102,6 +103,7 @@ def show_estimate(out: Out, data: Mapping[str, Any]) -> None:
     for graph, least in data["bounds_ms"].items():
         out.text(f"bound, not an estimate: {graph} takes at least {time_span(least / 1e3)} by documented peaks")
     out.remarks(data)
+    show_files(out, data)
 
 
 def _padding(padding: Mapping[str, Any]) -> str:
@@ -151,7 +153,7 @@ def _show_clients(out: Out, clients: Mapping[str, Any]) -> None:
     from ..simulator import SERVED
 
     names = ("requests_per_s", "tokens_per_s", "usd_per_1m")
-    titles = {"requests_per_s": "requests per second", **_UNITS, "usd_per_1m": "price per million tokens"}
+    titles = {"requests_per_s": "requests per second", **QUANTITIES, "usd_per_1m": "price per million tokens"}
     out.text(f"seen by {counted(clients['num_clients'], 'client')}, each with one request at a time, simulated")
     show_quantities(out, clients, {name: titles[name] for name in names} | SERVED)
     out.text(f"assumed: {clients['note']}")
@@ -190,6 +192,7 @@ def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
         out.text(f"  not {one['candidate']}: {one['reason']}")
     for name, why in data["skipped"].items():
         out.text(f"skipped {name}: {why}")
+    show_files(out, data)
 
 
 def _load_columns(load: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -207,22 +210,6 @@ def _of(one: Mapping[str, Any], name: str) -> str:
 def _range(one: Mapping[str, Any], name: str) -> str:
     """The interval of a quantity."""
     return f"{shown(name, one[name]['low'])} to {shown(name, one[name]['high'])}"
-
-
-def priced(data: Mapping[str, Any]) -> str:
-    """Unit of a price per million: requests, if an estimate has no output tokens."""
-    return "requests" if data["tokens_per_s"] is None else "output tokens"
-
-
-def shown(name: str, value: float) -> str:
-    """Format a quantity of an estimate for a person; its name says its unit."""
-    if "bytes" in name:
-        return size(value)
-    if name.startswith("usd"):
-        return f"${number(value)}"
-    if name in ("mfu", "mbu", "utilization"):
-        return f"{number(100 * value, digits=3)} %"
-    return time_span(value / 1e3) if name.endswith("_ms") else number(value)
 
 
 def _brief(data: Mapping[str, Any]) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from optimum.commands.base import CommandInfo
 
 from ..errors import ConfigError
+from ..pages import TRAINING_QUANTITIES
 from .arguments import options_from, positive_int
 from .estimate import show_quantities
 from .output import Out, show_memory
+from .pages import add_html, output_files, show_files, write_page
 from .parser import Command
 
 _SIZES = {
@@ -23,13 +25,6 @@ _SIZES = {
     "pipeline_parallel_size": "stages (default: as above)",
 }
 _SWITCHED_OFF = {"zero_1": "every copy keeps all optimizer states", "gradient_checkpointing": "keep all activations"}
-_SPEEDS = {
-    "sequences_per_s": "sequences per second",
-    "tokens_per_s": "tokens per second",
-    "step_ms": "time of a step",
-    "usd_per_1m_tokens": "price per million tokens",
-    "mfu": "share of the peak (MFU)",
-}
 
 
 class EstimateTrainingCommand(Command):
@@ -54,16 +49,20 @@ class EstimateTrainingCommand(Command):
         parser.add_argument(
             "--price", type=float, metavar="USD", help="price of one instance for an hour (default: on demand)"
         )
+        add_html(parser)
         parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own Python code")
 
     def execute(self, out: Out) -> None:
+        from ..pages import training_page
         from ..simulator import estimate_training
 
+        files = output_files(self.args)
         options = options_from(self.args, "instance", *_SIZES, "price", "trust_remote_code")
         switched_off = {name: False for name in _SWITCHED_OFF if getattr(self.args, name) is False}
         model, read, notes = _read(self.args.model, self.args.config)
         data = estimate_training(model, **{**read, **options, **switched_off}).to_dict()
         data["notes"] += notes
+        data = write_page(files, data, training_page)
         out.result(data, human=show_training, brief=f"{data['tokens_per_s']['value']:.4g} tokens/s (simulated)")
 
 
@@ -85,8 +84,9 @@ def show_training(out: Out, data: Mapping[str, Any]) -> None:
     where = f"{data['num_instances']} x {data['instance']['value']}"
     out.text(f"training {data['model']} on {where}: simulated")
     out.text()
-    show_quantities(out, data, _SPEEDS)
+    show_quantities(out, data, TRAINING_QUANTITIES)
     out.text()
     out.text(f"layout: {data['layout']['value']} ({data['layout']['reason']})")
     show_memory(out, data["hbm_bytes"])
     out.remarks(data)
+    show_files(out, data)

@@ -19,6 +19,7 @@ from ..errors import ConfigError
 from ..files.atomic import write_bytes
 from .arguments import options_from, positive_int, whole_number
 from .output import Out, cell
+from .pages import output_files
 from .parser import Command
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ class ProfileCommand(Command):
         shown.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline and tables")
 
     def execute(self, out: Out) -> int:
-        files = {name: Path(path) for name, path in options_from(self.args, "perfetto", "html").items()}
-        _require_new(files)
+        files = output_files(self.args, "perfetto", "html")
         target = Path(self.args.target)
         if target.is_dir() or (target.is_file() and target.suffix in _NEFFS):
             profile = self._compiled(target)
@@ -181,18 +181,3 @@ def _operator_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "share": f"{row['share']:.1%}",
         "bound by": row["bound"],
     }
-
-
-def _require_new(files: Mapping[str, Path]) -> None:
-    """Reject files that cannot be written, all of them at once and before anything runs."""
-    problems = []
-    for name, path in files.items():
-        if path.exists():
-            problems.append(f"--{name} {path} exists")
-        elif not path.absolute().parent.is_dir():
-            problems.append(f"--{name} {path}: there is no folder {path.absolute().parent}")
-    if len({path.absolute() for path in files.values()}) < len(files):
-        problems.append("both files have the same name")
-    if problems:
-        message = f"The profile cannot be written: {'; '.join(problems)}."
-        raise ConfigError(message, hint="Pass new files in folders that exist.", problems=problems)

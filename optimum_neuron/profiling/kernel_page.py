@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..nki import ENGINES, Analysis, Comparison, LineChange, LineCost, compare, costs_of
+from ..pages import breakable, document, header, in_time, part, section, table
 from .kernels import MAX_EVENTS
-from .markup import breakable, document, header, in_time, section, table
 
 _BOUNDS = ("compute", "DMA", "vector", "launch")
 """Colors of `page.css`."""
@@ -54,7 +54,9 @@ def kernel_page(analysis: Analysis, after: Analysis | None = None) -> str:
     sections.append(section("advice", "Advice of the guides", "", _advice_table(versions)))
     data = {"bounds": _BOUNDS, "versions": [_drawn(version) for version in versions]}
     title = f"NKI kernel {names}, simulated"
-    return document(title, sections, data=data, scripts=("charts.js", "kernel.js"))
+    return document(
+        title, sections, data=data, scripts=[part(__package__, name) for name in ("charts.js", "kernel.js")]
+    )
 
 
 def _head(names: str, versions: Sequence[Analysis], comparison: Comparison | None) -> str:

@@ -11,10 +11,10 @@ import html
 from collections.abc import Iterator, Sequence
 
 from ..base import wording
+from ..pages import breakable, chip, document, header, in_time, part, section, sorted_by, table
 from .drawing import BOUND_OF_ENGINE, BOUNDS, drawn, short_line
 from .graph import GraphProfile
 from .kernels import KernelProfile
-from .markup import breakable, chip, document, header, in_time, section, sorted_by, table
 from .operators import ENGINES
 from .profile import Profile
 from .table import LAUNCH, Row
@@ -38,7 +38,12 @@ def page(profile: Profile) -> str:
         section("assumptions", "Assumptions", "", _said(profile)),
     )
     title = f"Profile of {profile.name}, simulated"
-    return document(title, sections, data=drawn(profile, rows[:MAX_ROWS]), scripts=("charts.js", "page.js"))
+    return document(
+        title,
+        sections,
+        data=drawn(profile, rows[:MAX_ROWS]),
+        scripts=[part(__package__, name) for name in ("charts.js", "page.js")],
+    )
 
 
 _TIMELINE = (

@@ -69,6 +69,7 @@ from .fitted import (
 )
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
+from .grid import estimate_grid as estimate_grid
 from .known import COUNTS as COUNTS, checkpoint_hash as checkpoint_hash, count_file as count_file
 from .machine import Machine as Machine, choose_machine as choose_machine
 from .pipelined import (

@@ -52,6 +52,11 @@ class Comparison:
             "skipped": dict(self.skipped),
         }
 
+    def _repr_html_(self) -> str:
+        from ..pages import comparison_page, embedded
+
+        return embedded(comparison_page(self.to_dict()))
+
 
 @takes_options(EstimateRequest)
 def compare(

@@ -243,6 +243,11 @@ class Estimate:
             "clients": self.clients.to_dict() if self.clients is not None else None,
         }
 
+    def _repr_html_(self) -> str:
+        from ..pages import embedded, estimate_page
+
+        return embedded(estimate_page(self.to_dict()))
+
 
 WIDE = Band(low=0.4, high=2.5, num_rows=0, basis="no published value of this class: a judgment")
 """For classes without published values."""

@@ -64,6 +64,11 @@ class TrainingEstimate:
             "notes": list(self.notes),
         }
 
+    def _repr_html_(self) -> str:
+        from ..pages import embedded, training_page
+
+        return embedded(training_page(self.to_dict()))
+
 
 def estimate_training(
     model: Any,

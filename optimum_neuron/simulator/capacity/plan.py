@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.core import Choice
@@ -22,6 +22,7 @@ from ..continuous import ServedPool
 from ..entry import estimate, is_compiled, source_of
 from ..machine import choose_machine, positive
 from ..result import Estimate
+from .over_time import over_time
 from .replay import replay_trace
 from .report import report_of
 from .slo import SLO
@@ -50,6 +51,8 @@ class CapacityPlan:
     interval: Mapping[str, tuple[float, float]] = dataclasses.field(hash=False)
     """Numbers at the fast and the slow end of the estimate's 80 % interval."""
     slo: SLO | None
+    over_time: Sequence[Mapping[str, Any]] = dataclasses.field(hash=False)
+    """The replay in equal spans of time; see `over_time`."""
     host_s: float
     """Seconds that this host took to replay the trace."""
     simulated: bool = True
@@ -92,10 +95,16 @@ class CapacityPlan:
             "slo": None if self.slo is None else self.slo.to_dict(),
             **self.numbers,
             "interval": {name: list(ends) for name, ends in self.interval.items()},
+            "over_time": [dict(one) for one in self.over_time],
             "host_s": self.host_s,
             "assumptions": [*self.estimate.assumptions, *_assumptions(self.pool, self.num_replicas.value)],
             "notes": [*self.trace.notes, *self.estimate.notes],
         }
+
+    def _repr_html_(self) -> str:
+        from ...pages import embedded, plan_page
+
+        return embedded(plan_page(self.to_dict()))
 
 
 def plan_capacity(
@@ -152,11 +161,13 @@ def plan_capacity(
     num_instances = -(-replicas.value // room)
     usd = None if single.usd_per_h is None else num_instances * single.usd_per_h
     latency = single.quantities["latency_ms"]
+    spans: list[dict[str, Any]] = []
     started, ends = time.perf_counter(), {}
     for end in ENDS:
         slower = getattr(latency, end) / latency.value
         served = replay_trace(pool, trace, num_replicas=replicas.value, max_queue_size=max_queue_size, slower=slower)
         ends[end] = report_of(served, slo=slo, usd_per_h=usd)
+        spans = over_time(served) if end == "value" else spans
     host_s = (time.perf_counter() - started) / len(ENDS)
     return CapacityPlan(
         estimate=single,
@@ -171,6 +182,7 @@ def plan_capacity(
             if isinstance(value, float) and None not in (ends["low"][name], ends["high"][name])
         },
         slo=slo,
+        over_time=spans,
         host_s=host_s,
     )
 

@@ -59,6 +59,11 @@ class Sweep:
             "skipped": dict(self.skipped),
         }
 
+    def _repr_html_(self) -> str:
+        from ...pages import embedded, sweep_page
+
+        return embedded(sweep_page(self.to_dict()))
+
 
 def sweep_capacity(
     model: Any,

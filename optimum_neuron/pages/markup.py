@@ -39,27 +39,30 @@ _PAGE = """<!doctype html>
 
 
 def document(title: str, sections: Iterable[str], *, data: Mapping[str, Any], scripts: Iterable[str]) -> str:
-    """A self-contained page: sections of HTML, and files of this package that draw in them from the data."""
+    """A self-contained page: sections of HTML, and texts of scripts that draw in them from the data."""
     # JSON that cannot end the element that it is in.
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return _PAGE.format(
         title=html.escape(title),
-        css=_part("page.css"),
+        css=part(__package__, "page.css"),
         body="\n".join(sections),
         data=text,
-        js="".join(map(_part, scripts)),
+        js="".join(scripts),
     )
 
 
-def header(where: str, title: str, facts: Iterable[tuple[str, str, str]], more: str = "") -> str:
-    """The head of a page of simulated numbers: a card for each fact, its value, and a note; `more` is HTML."""
+def header(
+    where: str, title: str, facts: Iterable[tuple[str, str, str]], more: str = "", *, label: str = "simulated"
+) -> str:
+    """The head of a page: a card for each fact, its value, and a note; `more` is HTML."""
+    badge = f'<span class="badge">{html.escape(label)}</span>'
     cards = "".join(
         f'<div class="card"><div class="what">{html.escape(what)}</div><div class="value">{html.escape(value)}</div>'
         f'<div class="note">{html.escape(note)}</div></div>'
         for what, value, note in facts
     )
     return (
-        f'<header><p class="kicker"><span class="badge">simulated</span> {html.escape(where)}</p>'
+        f'<header><p class="kicker">{badge} {html.escape(where)}</p>'
         f'<h1>{html.escape(title)}</h1><div class="cards">{cards}</div>{more}</header>'
     )
 
@@ -70,8 +73,9 @@ def section(anchor: str, title: str, lead: str, body: str) -> str:
     return f'<section id="s-{anchor}"><h2>{title}</h2>{lead}{body}</section>'
 
 
-def _part(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+def part(package: str | None, name: str) -> str:
+    """Read a style sheet or script of a package."""
+    return resources.files(package or "").joinpath(name).read_text(encoding="utf-8")
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]], *, identifier: str = "") -> str:
