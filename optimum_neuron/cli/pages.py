@@ -1,6 +1,6 @@
 """`--html FILE` of commands: a self-contained page of the dictionary that `--json` prints.
 
-files = html_file(self.args)          # before the work, so that a bad path costs no time
+files = output_files(self.args)  # before the work, so that a bad path costs no time
 data = write_page(files, data, estimate_page)
 """
 
