@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
+from ..batching import SimulatedTimes
 from .generator import Generator, Piece
 from .logits import TokenLogprob
 from .response_store import ResponseStore
@@ -81,6 +82,13 @@ def usage(num_prompt: int, num_answer: int, num_cached: int) -> dict[str, Any]:
         "completion_tokens": num_answer,
         "total_tokens": num_prompt + num_answer,
     }
+
+
+def simulated_times(times: SimulatedTimes | None) -> dict[str, Any] | None:
+    """Return the times of an answer on the simulated device in milliseconds, for a client that shows them."""
+    if times is None or times.ttft_s is None:
+        return None
+    return {"ttft_ms": 1e3 * times.ttft_s, "tpot_ms": None if times.tpot_s is None else 1e3 * times.tpot_s}
 
 
 def token_name(generator: Generator, token: int, *, as_id: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ..errors import RequestError
-from .answers import Call, Event, chat_logprobs, usage
+from .answers import Call, Event, chat_logprobs, simulated_times, usage
 from .conversation import plain_tools, template_ids
 from .generator import Generator, Piece, Prompt
 from .parsing import AnswerParser, Part, choose_template
@@ -172,7 +172,9 @@ class _Job:
     async def stream(self) -> AsyncIterator[Event]:
         """Yield chunks of all answers, as they come."""
         num_tokens = num_cached = 0
+        simulated = None
         async for piece in self.generator.answer(self.prompt):
+            simulated = piece.simulated or simulated
             num_tokens += len(piece.tokens)
             num_cached = max(num_cached, piece.num_cached)
             message = self._messages[piece.index]
@@ -195,7 +197,9 @@ class _Job:
                 yield event
         if self.body.sends_usage:
             head = {**self._head, "object": "chat.completion.chunk"}
-            yield {**head, "choices": [], "usage": usage(len(self.prompt.ids), num_tokens, num_cached)}
+            total = usage(len(self.prompt.ids), num_tokens, num_cached)
+            times = simulated_times(simulated)
+            yield {**head, "choices": [], "usage": total, **({} if times is None else {"simulated": times})}
 
     def _event(self, index: int, delta: dict[str, Any]) -> Event:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}

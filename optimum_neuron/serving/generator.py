@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from transformers import ContinuousBatchingConfig, LogitsProcessor, PreTrainedTokenizerBase
 
+from ..batching import SimulatedTimes
 from ..errors import RequestError
 from ..runtime import HbmLedger
 from .logits import LogprobRecorder, TokenLogprob, token_logprob
@@ -75,6 +76,8 @@ class Piece:
     """The token or string that ended the answer, other than the model's end."""
     num_cached: int = 0
     """Tokens of the prompt that an earlier request had computed."""
+    simulated: SimulatedTimes | None = None
+    """Times on the simulated device, with the last tokens."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -348,6 +351,7 @@ class _Answer:
             finish_reason=reason,
             stop_reason=stopped or (last if last in self.prompt.stop_ids else None),
             num_cached=output.num_shared,
+            simulated=getattr(output, "simulated", None) if is_last else None,
         )
 
     def facts(self, output: object, reason: str) -> Finished:

@@ -39,3 +39,17 @@ def test_models_tell_their_sampling_defaults(client, deployment, monkeypatch):
         monkeypatch.setattr(own, name, value)
     (model,) = client.models.list()
     assert model.sampling == {"temperature": 0.2, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+
+
+def test_stream_with_usage_ends_with_simulated_times(client):
+    name = client.models.list().data[0].id
+    options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 4}
+    options |= {"extra_body": {"ignore_eos": True}}
+    *_, last = client.chat.completions.create(model=name, messages=[{"role": "user", "content": "a"}], **options)
+    assert last.usage.completion_tokens == 4
+    assert last.simulated["ttft_ms"] > 0 and last.simulated["tpot_ms"] > 0
+
+
+def test_page_offers_what_a_person_needs():
+    for part in ('id="theme"', "regenerate", "AbortController", "prefers-color-scheme: dark", "tokens/s", "TPOT"):
+        assert part in PAGE
