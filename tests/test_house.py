@@ -19,6 +19,7 @@ ORDER = (
     ("optimum_neuron",),
     ("tools",),
     ("cli", "vllm_neuron"),
+    ("studio",),
     ("nxd_training",),
     (
         "budgets",

@@ -22,6 +22,7 @@ from .nki import NkiCommand
 from .parser import CommandGroup, subcommands
 from .profile import ProfileCommand
 from .serve import ServeCommand
+from .studio import StudioCommand
 from .train import TrainCommand
 
 
@@ -46,5 +47,6 @@ class NeuronCommand(CommandGroup):
         NkiCommand,
         ProfileCommand,
         ServeCommand,
+        StudioCommand,
         TrainCommand,
     )

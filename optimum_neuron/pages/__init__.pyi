@@ -2,6 +2,7 @@ from .capacity import plan_page as plan_page, sweep_page as sweep_page
 from .estimates import (
     comparison_page as comparison_page,
     estimate_page as estimate_page,
+    option_of as option_of,
     training_page as training_page,
 )
 from .markup import (
@@ -16,10 +17,11 @@ from .markup import (
     table as table,
 )
 from .notebook import embedded as embedded
-from .page import Page as Page
+from .page import Page as Page, plot_script as plot_script, rows_table as rows_table
 from .quantities import (
     QUANTITIES as QUANTITIES,
     TRAINING_QUANTITIES as TRAINING_QUANTITIES,
+    interval as interval,
     priced as priced,
     shown as shown,
     titles_of as titles_of,

@@ -110,6 +110,7 @@ SURFACE = {
         *("--max_replicas", "--model", "-m", "--max_model_len", "--max_num_seqs", "--data-parallel-size"),
         "--allow_non_cached_model",
     ],
+    "studio": [*OUTPUT, "--folder", "--port"],
     "train": [*OUTPUT, "--config"],
     "cache add": [*COMPILE, *PEER, *CACHE, *OUTPUT, "--model", "-m"],
     "cache cleanup": [*PRUNE, *CACHE, *OUTPUT],
