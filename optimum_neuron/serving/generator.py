@@ -351,7 +351,7 @@ class _Answer:
             finish_reason=reason,
             stop_reason=stopped or (last if last in self.prompt.stop_ids else None),
             num_cached=output.num_shared,
-            simulated=getattr(output, "simulated", None) if is_last else None,
+            simulated=output.simulated if is_last else None,
         )
 
     def facts(self, output: object, reason: str) -> Finished:

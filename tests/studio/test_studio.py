@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.studio import StudioRequest, running_studio
+from optimum_neuron.studio import running_studio
+from optimum_neuron.studio.request import StudioRequest
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.skipif(
