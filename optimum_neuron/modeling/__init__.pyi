@@ -1,5 +1,5 @@
 from . import stock_pipelines as stock_pipelines
-from .artifacts import load_artifacts as load_artifacts
+from .artifacts import compile_with_warning as compile_with_warning, load_artifacts as load_artifacts
 from .cache import NeuronCache as NeuronCache
 from .causal_lm import NeuronModelForCausalLM as NeuronModelForCausalLM
 from .columns import Columns as Columns

@@ -1,4 +1,4 @@
-"""Load a compiled program from one folder and the weights from the checkpoint, as vLLM and transformers_neuronx do.
+"""Compile, or load a compiled program and the weights of a checkpoint, as the vendor's libraries do.
 
 The shapes that a user passes must match the program. Options that change the numbers, such as the dtype, must be those
 that an export of the checkpoint would have, also where the user does not pass them.
@@ -6,21 +6,41 @@ that an export of the checkpoint would have, also where the user does not pass t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..base.transformers_types import PreTrainedConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, ValidationError
 from ..exporters import neuron_config, read_folder
 from ..sources import ModelSource
 from .loading import NeuronModel
 from .weights import Weights
 
+logger = logging.getLogger(__name__)
+
 Model = TypeVar("Model", bound=NeuronModel)
 
 _NUMBERS = ("torch_dtype", "quantization", "modules_to_not_convert", "kv_cache_dtype")
 """Options that change the numbers of a result, besides the configuration of the model."""
+
+
+def compile_with_warning(compile: Callable[..., Model], *args: object, **options: object) -> Model:
+    """Return a compiled model, with a warning if its results differ from those of the reference model.
+
+    Scripts of libraries that compare nothing have no option for a tolerance, or to leave the comparison out.
+
+    Args:
+        compile: `from_pretrained` or `from_model` of a class.
+        *args: its arguments.
+        **options: its keywords.
+    """
+    try:
+        return compile(*args, **options)
+    except ValidationError as error:
+        logger.warning("%s", error.message)
+        return compile(*args, **options, disable_validation=True)
 
 
 def load_artifacts(

@@ -25,6 +25,7 @@ from ..modeling import (
     EagleDraft,
     NeuronModelForCausalLM,
     SequenceSlots,
+    compile_with_warning,
     hidden_layers_of,
     require_heads,
     require_quantization,
@@ -133,7 +134,8 @@ class NeuronBaseForCausalLM:
             pre_shard_weights_hook(self)
         if (draft := self._new_draft()) is not None:
             draft.compile(folder / DRAFT)
-        with NeuronModelForCausalLM.from_pretrained(self.model_path, config=config, export=True, **options) as model:
+        options |= {"config": config, "export": True}
+        with compile_with_warning(NeuronModelForCausalLM.from_pretrained, self.model_path, **options) as model:
             model.save_pretrained(folder / COMPILED)
         self.config.save(folder)
         self._compiled_to = folder.resolve()

@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from ..exporters import is_export
-from ..modeling import NeuronModelForCausalLM, load_artifacts
+from ..modeling import NeuronModelForCausalLM, compile_with_warning, load_artifacts
 from ..sources import find_folder
 from .checkpoint import has_safetensors, read_module
 
@@ -38,5 +38,6 @@ def placed(
         return NeuronModelForCausalLM.from_pretrained(artifacts, config, export=False, **options)
     assert checkpoint is not None, "NeuronModelBase.to_neuron checks it"
     if has_safetensors(checkpoint):
-        return NeuronModelForCausalLM.from_pretrained(checkpoint, config, export=True, **options)
-    return NeuronModelForCausalLM.from_model(read_module(checkpoint, config), **options)
+        compile = NeuronModelForCausalLM.from_pretrained
+        return compile_with_warning(compile, checkpoint, config, export=True, **options)
+    return compile_with_warning(NeuronModelForCausalLM.from_model, read_module(checkpoint, config), **options)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from optimum_neuron.errors import ConfigError, NotExportedError, ShapeError, WeightsError
+from optimum_neuron.errors import ConfigError, NotExportedError, ShapeError, ValidationError, WeightsError
 from optimum_neuron.modeling import NeuronModelForCausalLM
 from optimum_neuron.transformers_neuronx import (
     ContinuousBatchingConfig,
@@ -229,6 +229,19 @@ def test_adapter_generates_as_transformers(model, reference, checkpoint):
     (logits,) = adapter(ids[1:], torch.arange(7))  # the arguments of the vendor's
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert torch.equal(adapter(ids[1:], torch.arange(7), return_dict=True).logits, logits)
+
+
+def test_a_difference_from_the_reference_model_is_a_warning(checkpoint, reference, caplog, monkeypatch):
+    def differ(*_):
+        raise ValidationError("1 of 4 results is past its tolerance.", hint="Pass a larger --atol.")
+
+    monkeypatch.setattr("optimum_neuron.exporters.validated._compare", differ)
+    other = LlamaForSampling.from_pretrained(checkpoint, **{**OPTIONS, "batch_size": 1})
+    other.to_neuron()
+    assert "1 of 4 results" in caplog.text and "--atol" not in caplog.text
+    ids = prompts(1, 5)
+    assert torch.equal(other.sample(ids, 10, top_k=1), continued(reference, ids, 10))
+    other.compiled.close()
 
 
 def test_artifacts_and_split_checkpoints(checkpoint, reference, model, tmp_path, monkeypatch):
