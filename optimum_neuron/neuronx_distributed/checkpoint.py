@@ -216,7 +216,7 @@ def _require_degrees(folder: Path, data: int = 1) -> None:
     if _names(folder) and saved != own:
         text = ", ".join(f"{name} {saved[name]} (here {own[name]})" for name in own if saved[name] != own[name])
         problem = f"the files in {folder} were saved with other degrees: {text}."
-    hint = "Load with the degrees of the run that saved it, or merge the parts of the model first."
+    hint = "Load with the degrees of the run that saved it, merge the parts first, or copy files that are missing."
     require_everywhere(problem, hint, saved=saved, degrees=own)
 
 

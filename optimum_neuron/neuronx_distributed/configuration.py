@@ -102,7 +102,8 @@ def _begin(config: Config) -> None:
     """Make the groups of ranks, which must have the same options."""
     _make_groups(config)
     switches = {**config["optimizer_config"], **config["mixed_precision_config"]}
-    require_agreement("options", {**switches, "sequence_parallel": config["sequence_parallel"]})
+    plain = {name: config[name] for name in ("sequence_parallel", "pad_model", "lora_config")}
+    require_agreement("options", {**switches, **plain})
     if parallel_state.is_global_rank_zero():
         _logger.info("NxD config: \n%s", pformat(config))
 

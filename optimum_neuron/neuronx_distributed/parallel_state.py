@@ -216,7 +216,7 @@ def _quotient(world_size: int, **degrees: int) -> int:
     product = 1
     for name, degree in degrees.items():
         if not isinstance(degree, int) or degree < 1:
-            message = f"The degree of {name} parallelism is {degree}."
+            message = f"The degree of {name} parallelism is {degree!r}."
             raise ConfigError(message, hint="Pass a number from 1.", parallelism=name, degree=degree)
         product *= degree
     if world_size % product:

@@ -19,6 +19,7 @@ from torch.distributed import pipelining
 from ..base.wording import listed
 from ..errors import ConfigError, ModelError, ShapeError
 from . import mappings
+from .agreement import require_agreement
 from .grads import bucket_allreduce_gradients
 from .moving import get_device, mark_step, move_model_to_device
 from .parallel_state import DATA, MESSAGES, PIPELINE
@@ -109,6 +110,8 @@ class NxDPPModel(nn.Module):
         if not PIPELINE.is_made():
             message = "NxDPPModel needs the groups of model parallelism."
             raise ConfigError(message, hint="Call initialize_model_parallel() first.")
+        given = (num_microbatches, virtual_pipeline_size, auto_partition, list(pipeline_cuts), list(input_names))
+        _require_alike(module, transformer_layer_cls, given)
         if return_mb_loss and broadcast_and_average_loss:
             raise ConfigError("Losses of microbatches are not averaged.", hint="Pass return_mb_loss=False.")
         self.num_microbatches, self._spec = num_microbatches, output_loss_value_spec
@@ -117,10 +120,8 @@ class NxDPPModel(nn.Module):
         self._input_names = list(input_names)
         count = PIPELINE.size() * virtual_pipeline_size
         if auto_partition:
-            pipeline_cuts = equal_cuts(module, transformer_layer_cls, count)
-        if len(pipeline_cuts) + 1 != count:
-            message = f"{len(pipeline_cuts)} cuts make {len(pipeline_cuts) + 1} stages, and ranks hold {count}."
-            raise ConfigError(message, hint=f"Pass {count - 1} pipeline_cuts.", cuts=list(pipeline_cuts), stages=count)
+            pipeline_cuts = _equal_cuts(module, transformer_layer_cls, count, pipeline_cuts)
+        _require_stages(pipeline_cuts, count)
         if virtual_pipeline_size > 1 and num_microbatches % PIPELINE.size():
             message = f"{num_microbatches} microbatches cannot be interleaved over {PIPELINE.size()} ranks."
             raise ConfigError(message, hint="Pass a multiple.", num_microbatches=num_microbatches)
@@ -236,6 +237,9 @@ class NxDPPModel(nn.Module):
         if set(inputs) != set(self._input_names):
             message = f"The inputs are {', '.join(sorted(inputs))}, and the model was traced with others."
             raise ConfigError(message, hint=f"Pass {', '.join(self._input_names)}.", names=sorted(inputs))
+        if not self._schedules:  # later batches are not compared, which would cost a message each
+            shapes = {f"the shape of {name}": list(inputs[name].shape) for name in self._input_names}
+            require_agreement("batches", {"mode": mode, **shapes}, PIPELINE.group())
         sizes = {name: len(value) for name, value in inputs.items()}
         if len(set(sizes.values())) != 1 or next(iter(sizes.values())) % self.num_microbatches:
             message = f"Batches of {sizes} have no {self.num_microbatches} equal microbatches."
@@ -309,6 +313,31 @@ def _taken(parameter: torch.Tensor) -> torch.Tensor | None:
     else:
         own.zero_()
     return older
+
+
+def _equal_cuts(module: nn.Module, layer: type[nn.Module], count: int, cuts: Sequence[str]) -> list[str]:
+    if cuts:
+        message = "auto_partition chooses the cuts, and pipeline_cuts names them."
+        raise ConfigError(message, hint="Pass one of both.", option="pipeline_cuts")
+    return equal_cuts(module, layer, count)
+
+
+def _require_stages(cuts: Sequence[str], count: int) -> None:
+    if len(cuts) + 1 != count:
+        message = f"{len(cuts)} cuts make {len(cuts) + 1} stages, and ranks hold {count}."
+        raise ConfigError(message, hint=f"Pass {count - 1} pipeline_cuts.", cuts=list(cuts), stages=count)
+
+
+_ALIKE = ("num_microbatches", "virtual_pipeline_size", "auto_partition", "pipeline_cuts", "input_names")
+
+
+def _require_alike(module: nn.Module, layer: type[nn.Module], given: tuple[object, ...]) -> None:
+    """Require that ranks cut the same model in the same way: the values of `_ALIKE`, and the sizes of the model."""
+    sizes = {
+        "num_layers": sum(isinstance(one, layer) for one in module.modules()),
+        "num_elements": sum(one.numel() for one in module.parameters()),
+    }
+    require_agreement("options of the pipeline", {**dict(zip(_ALIKE, given, strict=True)), **sizes})
 
 
 def _require_all_layers(module: nn.Module, stages: Sequence[GraphStage]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import zipfile
 from pathlib import Path
 from typing import IO, Any
 
@@ -117,6 +118,9 @@ def read_file(path: str | Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        if not zipfile.is_zipfile(path):  # torch's format since 1.6
+            hint = "Load another checkpoint, or copy the file again."
+            raise ArtifactError(f"{path} is damaged.", hint=hint, path=str(path)) from error
         hint = "Allow classes that you trust with `torch.serialization.add_safe_globals`."
         message = f"{path} has objects that are not loaded without permission."
         raise ArtifactError(message, hint=hint, path=str(path)) from error

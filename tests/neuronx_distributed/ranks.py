@@ -406,6 +406,21 @@ def pipelines(device: str, rank: int) -> None:
                 staged.run_train(ids=ids[:3], labels=labels[:3])
             with pytest.raises(ConfigError):
                 pipeline.NxDPPModel(Staged(), Layer, input_names=["ids"], **{**shared, "pipeline_cuts": ["layers.9"]})
+            with pytest.raises(ConfigError) as error:  # both ranks, as where they differ below
+                pipeline.NxDPPModel(model, Layer, input_names=["ids"], **{**shared, "num_microbatches": 2 + 2 * rank})
+            assert error.value.details["values"] == [2, 4]
+            other = Staged()
+            if rank:
+                other.layers.append(Layer())
+            with pytest.raises(ConfigError) as error:
+                pipeline.NxDPPModel(other, Layer, input_names=["ids"], **shared)
+            assert error.value.details["values"] == [4, 5]
+            with pytest.raises(ConfigError):
+                pipeline.NxDPPModel(model, Layer, input_names=["ids"], **{**shared, "auto_partition": True})
+            fresh = pipeline.NxDPPModel(model, Layer, input_names=["ids"], **shared)
+            with pytest.raises(ConfigError) as error:
+                fresh.run_eval(ids=ids if rank else torch.cat([ids, ids]))
+            assert error.value.details["values"] == [[2 * BATCH, LENGTH], [BATCH, LENGTH]]
             spare = Staged()
             spare.spare = nn.Linear(2, 2)
             with pytest.raises(ModelError) as error:
@@ -492,6 +507,7 @@ def configurations(device: str, rank: int) -> None:
         {"mixed_precision_config": {"use_master_weights": True}},
         {"model_init_config": {"meta_device_init": True}},
         {"sequence_parallel": bool(rank)},  # ranks disagree
+        {"lora_config": lora_options.LoraConfig(lora_rank=2 + rank, target_modules=["up"])},
     ):
         with pytest.raises(ConfigError):
             configuration.neuronx_distributed_config(**options)
