@@ -159,6 +159,8 @@ class Elements:
         if 0 in data.stride():  # one element is written many times: the last write stays
             last = tuple(slice(-1, None) if step == 0 else slice(None) for step in data.stride())
             data, values = data[last], values[last]
+        if not storage.covers(data):
+            storage.settle()
         if storage.format.is_native and storage.format.is_float:
             data.copy_(values)
         else:
@@ -184,6 +186,7 @@ class Elements:
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
         """Store the values where `chosen` holds, and leave the other elements and what is known of them."""
         storage = self.storage
+        storage.settle()
         stored = rounded(values[chosen], storage.format, precise=storage.precise)
         bits_of(self.data)[chosen] = bits_of(stored)
         mask = storage.mask_of(self.data)

@@ -111,6 +111,7 @@ class IndirectTensor(NkiTensor):
     def read(self) -> torch.Tensor:
         """Return the gathered elements; skipped ones are 0."""
         good = self._checked()
+        self.storage.settle()
         flat = bits_of(self.storage.base.reshape(-1))
         return (flat[self.addresses.where(good, 0)] * good).view(self.storage.base.dtype)
 
@@ -124,6 +125,7 @@ class IndirectTensor(NkiTensor):
 
     def _scatter(self, values: torch.Tensor, good: torch.Tensor) -> None:
         storage = self.storage
+        storage.settle()
         stored = rounded(values.reshape(self.addresses.shape)[good], storage.format, precise=storage.precise)
         bits_of(storage.base.view(-1))[self.addresses[good]] = bits_of(stored)
         mask = storage.mask_of(storage.base.view(-1))

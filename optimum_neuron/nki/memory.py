@@ -30,6 +30,8 @@ class Buffer(enum.Enum):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
+    __hash__ = object.__hash__
+
     @property
     def is_on_chip(self) -> bool:
         """Whether it has partitions."""
@@ -61,6 +63,8 @@ class Written:
     """One for each part, in one dimension; None if all were."""
     unit: int = 1
     """Bytes of a part."""
+    is_blank: bool = False
+    """Whether nothing was written yet: the host's memory then has no content, and `Storage.settle` makes flags."""
 
     def split(self, size_bytes: int) -> None:
         """Note parts of at most as many bytes."""
@@ -110,10 +114,17 @@ class Storage:
         if is_traced:
             base = torch.empty(math.prod(shape), dtype=kind, device="meta")
             return cls(base, buffer, row, shape, name, line, precise)
-        poison = math.nan if row.is_float else POISON_INTEGER
-        base = torch.full((math.prod(shape),), poison, dtype=torch.float32 if row.is_float else torch.int64).to(kind)
-        written = Written(torch.zeros(base.numel(), dtype=torch.bool), row.size_bytes)
-        return cls(base, buffer, row, shape, name, line, precise, written)
+        base = torch.empty(math.prod(shape), dtype=kind)
+        return cls(base, buffer, row, shape, name, line, precise, Written(None, row.size_bytes, is_blank=True))
+
+    def settle(self) -> None:
+        """Give memory that nothing wrote its content, before a part of it is written or read."""
+        if self.written.is_blank:
+            poison = math.nan if self.format.is_float else POISON_INTEGER
+            kind = torch.float32 if self.format.is_float else torch.int64
+            self.base.copy_(torch.tensor(poison, dtype=kind).to(self.base.dtype))
+            self.written.flags = torch.zeros(self.base.numel(), dtype=torch.bool)
+            self.written.is_blank = False
 
     @property
     def bytes_per_partition(self) -> int:
@@ -127,6 +138,7 @@ class Storage:
 
     def viewed_as(self, row: Format) -> Storage:
         """Return the same memory as elements of another format, which are as the host stores them."""
+        self.settle()
         base = self.base.reshape(-1).view(row.storage)
         *rows, last = self.shape
         last = last * self.format.size_bytes // row.size_bytes
@@ -136,6 +148,7 @@ class Storage:
 
     def mask_of(self, view: torch.Tensor) -> torch.Tensor | None:
         """Return which elements of a view were written, with a last dimension of their parts; None if all were."""
+        self.settle()
         flags = self.written.flags
         if flags is None:
             return None
@@ -143,12 +156,15 @@ class Storage:
         offset = (view.storage_offset() - self.base.storage_offset()) * parts
         return flags.as_strided((*view.shape, parts), (*(step * parts for step in view.stride()), 1), offset)
 
+    def covers(self, view: torch.Tensor) -> bool:
+        """Return whether a view has all elements."""
+        return view.numel() == self.base.numel() and 0 not in view.stride()
+
     def mark_written(self, view: torch.Tensor) -> None:
         """Note that all elements of a view were written."""
+        if self.covers(view):
+            self.written.flags, self.written.is_blank = None, False
         if self.written.flags is None:
-            return
-        if view.numel() == self.base.numel() and 0 not in view.stride():
-            self.written.flags = None
             return
         mask = self.mask_of(view)
         assert mask is not None

@@ -146,7 +146,7 @@ class Rule(enum.Enum):
     INDIRECT_GENERATION = """generation: indirect needs NeuronCore-v4, and {core.target.name} has {core.spec.name}.
     => Use nisa.nc_n_gather, or nisa.local_gather for groups of partitions."""
     TWO_CORES = """grid: {opcode} in a launch on the grid {core.grid.shape}: it needs two cores.
-    => Launch the kernel as kernel[2](...)."""
+    => Launch the kernel on both cores, with kernel[2]."""
     INDIRECT_COLUMNS = """indirect: indirect of {count} columns of {of.name}, of shape {of.shape} in
     {of.buffer.value}, by offsets of shape {index.shape} and dtype {index.dtype} in {index.buffer.value}.
     => Both have two dimensions and the same partitions on the chip; the offsets are uint16 in SBUF."""

@@ -42,6 +42,7 @@ def _by_counts(opcode: str, srcs: object, dsts: object, options: dict[str, Any])
         pieces.append(source[first : first + size])
 
     def taken(parts: Parts, call: Collective, own: int) -> list[torch.Tensor | None]:
+        target.storage.settle()
         flat, slot = target.data.reshape(-1).clone(), target.size // count
         for number, rank in enumerate(group):
             lengths, values = parts[rank][-1], parts[rank][0]
@@ -87,8 +88,7 @@ class _Counted(Collective):
             return
         for target, values in zip(self.dsts, self.combine(parts, self, self.group.index(core.rank_id)), strict=True):
             assert values is not None
-            target.data.copy_(values.reshape(target.shape))
-            target.storage.mark_written(target.data)
+            target.write(values)
 
 
 def all_to_all_v(

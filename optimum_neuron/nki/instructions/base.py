@@ -48,6 +48,8 @@ class Engine(enum.Enum):
     vector = 5
     sync = 6
 
+    __hash__ = object.__hash__
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Instruction:
@@ -231,7 +233,11 @@ def _refuse_operand(instruction: Instruction, name: str, value: object) -> None:
 
 
 def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: Engine, core: Core) -> None:
-    opcode, buffer = instruction.OPCODE, tile.buffer
+    opcode, buffer, storage, data = instruction.OPCODE, tile.buffer, tile.storage, tile.data
+    layout = (data.shape, data.stride(), data.storage_offset(), storage.shape, storage.format.name)
+    known = (type(instruction), name, buffer, engine, *layout)
+    if known in core.legal:
+        return
     allowed = instruction.MEMORIES.get(name.partition("[")[0], ON_CHIP)
     require(buffer in allowed, Rule.MEMORY, opcode=opcode, operand=name, tile=tile, engine=engine, choices=allowed)
     require(engine is not Engine.gpsimd or buffer is not Buffer.psum, Rule.GPSIMD_PSUM, opcode=opcode, operand=name)
@@ -246,6 +252,8 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
         _check_step(opcode, name, tile)
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
         _check_bank(opcode, name, tile, core)
+    if not tile.is_indirect():
+        core.legal.add(known)
 
 
 def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:

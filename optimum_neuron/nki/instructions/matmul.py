@@ -111,10 +111,19 @@ class NcMatmul(Instruction):
             return
         contracted = self.stationary.num_partitions * self.num_rows
         columns, moved = self.sizes
-        product = self.stationary.floats().reshape(contracted, columns).T @ self.moving.floats().reshape(
-            contracted, moved
-        )
-        add_to(self.dst, product, self.accumulate)
+        left = self.stationary.floats().reshape(contracted, columns).T
+        right = self.moving.floats().reshape(contracted, moved)
+        data, written = self.dst.data, self.dst.storage.written
+        if written.flags is None and data.dtype == torch.float32 and data.is_contiguous():
+            replaces = self.accumulate is False or (written.is_blank and self.accumulate is None)
+            if not written.is_blank and not replaces:
+                data.view(columns, moved).addmm_(left, right)
+                return
+            if replaces and self.dst.storage.covers(data):
+                torch.mm(left, right, out=data.view(columns, moved))
+                self.dst.storage.mark_written(data)
+                return
+        add_to(self.dst, left @ right, self.accumulate)
 
     def cycles(self, core: Core) -> float:
         return cost.tensor_cycles(core, self.moving, num_columns=self.sizes[1], num_stationary=self.sizes[0])

@@ -252,6 +252,7 @@ def fresh(shape: Any, dtype: Dtype, buffer: Buffer = Buffer.sbuf) -> OlderTensor
     """Return a new tile whose elements are undefined where a mask leaves them out, which is no error."""
     sizes = tuple(int(size) for size in shape)
     tensor = older(nl.ndarray(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer=buffer))
+    tensor.storage.settle()
     tensor.storage.mark_written(tensor.data)
     return tensor
 
