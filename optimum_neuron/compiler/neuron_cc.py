@@ -120,6 +120,8 @@ class NeuronCcFlags:
     """Which float32 operators are rounded."""
     auto_cast_type: AutoCastType = _DEFAULT[1]
     """Dtype that they are rounded to."""
+    names_cast: bool = False
+    """Whether a flag says so; otherwise it is the default."""
     ineffective: tuple[str, ...] = ()
     """Flags without an effect here, each with its reason."""
     words: tuple[str, ...] = ()
@@ -139,12 +141,13 @@ def parse_neuron_cc(arguments: str | Sequence[str] | None) -> NeuronCcFlags:
         known = ", ".join((*VALUES, *SWITCHES))
         details = {"option": "compiler_args", "value": shlex.join(words), "problems": problems}
         raise ConfigError(message, hint=f"Use {known}.", **details)
-    auto_cast, auto_cast_type = _cast(values)
+    cast = _cast(values)
     ineffective = [f"{flag} ({_INEFFECTIVE[flag]})" for flag in values if flag in _INEFFECTIVE]
     return NeuronCcFlags(
         pipeline_cores=int(cores),
-        auto_cast=auto_cast,
-        auto_cast_type=auto_cast_type,
+        auto_cast=(cast or _DEFAULT)[0],
+        auto_cast_type=(cast or _DEFAULT)[1],
+        names_cast=cast is not None,
         ineffective=tuple(ineffective),
         words=tuple(words),
     )
@@ -211,12 +214,15 @@ def _conflicts(values: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-def _cast(values: Mapping[str, Sequence[str]]) -> tuple[AutoCast, AutoCastType]:
-    """The older --fp32-cast has precedence, as documented; a cast named beside "all" or "none" overrides it."""
+def _cast(values: Mapping[str, Sequence[str]]) -> tuple[AutoCast, AutoCastType] | None:
+    """Return what flags name; None for nothing.
+
+    The older --fp32-cast has precedence, as documented; a cast named beside "all" or "none" overrides it.
+    """
     if older := values.get("--fp32-cast"):
         return CASTS[older[-1]]
     chosen = values.get("--fast-math", ())
     named = [value.removeprefix("fp32-cast-") for value in chosen if value.startswith("fp32-cast-")]
     if named or "none" in chosen:
         return CASTS[named[-1] if named else "matmult-bf16"]
-    return _DEFAULT
+    return _DEFAULT if "all" in chosen else None

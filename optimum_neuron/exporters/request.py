@@ -103,10 +103,10 @@ def neuron_config(
         # What neuron-cc does unless told otherwise: it leaves lookups to the CPU, and rounds what it compiles.
         hosted = (*HOST_OPS_OF_INF1[kind.name], *fields.get("allow_host_ops", ()))
         fields = {"torch_dtype": "float32"} | fields | {"allow_host_ops": hosted}
-    if of_inf1 and fields["torch_dtype"] == "float32":
-        fields.setdefault("auto_cast", target.value.auto_cast)
     fields.setdefault("torch_dtype", _default_dtype(source, fields.get("auto_cast", "none")))
     fields = _environment_options(fields["torch_dtype"]) | fields
+    if of_inf1 and fields["torch_dtype"] == "float32":
+        fields.setdefault("auto_cast", target.value.auto_cast)
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
     require_degrees(instance, **{name: getattr(config, name, 1) for name in DEGREES})
     require_dtype(target.value, config.torch_dtype)

@@ -196,6 +196,22 @@ def test_compiler_flags_of_environment_are_defaults(source, monkeypatch):
     assert neuron_config(source, {"torch_dtype": "bfloat16"})[0].auto_cast == "none"
 
 
+@pytest.mark.parametrize(
+    ("flags", "options", "cast"),
+    [
+        ("-O1", {}, ("all", "bf16")),
+        ("--auto-cast matmult --auto-cast-type fp16", {}, ("matmul", "fp16")),
+        ("--auto-cast none", {}, ("none", "bf16")),
+        ("--auto-cast none", {"auto_cast": "all"}, ("all", "bf16")),
+    ],
+)
+def test_inf1_rounds_unless_options_or_the_environment_say_otherwise(tmp_path, monkeypatch, flags, options, cast):
+    monkeypatch.setenv("NEURON_CC_FLAGS", flags)
+    source = load_source(save_tiny_encoder(tmp_path, "bert", "feature-extraction"))
+    config, _ = neuron_config(source, {"task": "feature-extraction", "instance_type": "inf1", **options})
+    assert (config.auto_cast, config.auto_cast_type) == cast
+
+
 def test_logical_cores_of_environment_are_checked(source, monkeypatch):
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
     with raises(ConfigError, code="NCC_EARG001", lnc=2):

@@ -16,9 +16,10 @@ from optimum_neuron.errors import (
     NoFallbackError,
     NothingCompiledError,
     TargetMismatchError,
+    UnsupportedDtypeError,
 )
 from optimum_neuron.hardware import TARGETS
-from optimum_neuron.tracing import DataParallel, inf1, set_neuron_cores
+from optimum_neuron.tracing import DataParallel, inf1, set_neuron_cores, wait_for_host_code
 from optimum_neuron.tracing.inf1.graph import read_graph
 from optimum_neuron.tracing.inf1.segments import Limits, Plan
 from optimum_neuron.tracing.script import neuron_models, session_of
@@ -72,6 +73,19 @@ def test_float32_is_bfloat16_everywhere_unless_fast_math_is_none():
     assert not torch.equal(fast(x), x * 3 + 1)
     assert torch.equal(fast(x), fast(x).bfloat16().float())
     assert torch.equal(exact(x), x * 3 + 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_exact"), [(None, True), ("--enable-saturate-infinity", True), ("--fast-math all", False)]
+)
+@pytest.mark.filterwarnings("ignore:neuron-cc flags without an effect")
+def test_compiler_args_come_before_the_environment(monkeypatch, arguments, is_exact):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "-O1 --auto-cast none")
+    x = torch.rand(64) + 1
+    assert torch.equal(inf1.trace(lambda x: x * 3.0 + 1, x, compiler_args=arguments)(x), x * 3 + 1) is is_exact
+    monkeypatch.setenv("NEURON_CC_FLAGS", "-O1 --auto-cast all --auto-cast-type tf32")
+    with pytest.raises(UnsupportedDtypeError):
+        inf1.trace(lambda x: x * 3.0 + 1, x, debug_must_trace=True)
 
 
 def test_log_has_the_counts_of_operators(caplog):
@@ -172,11 +186,14 @@ def deep(width: int = 8, depth: int = 4) -> nn.Sequential:
     return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth))).eval()
 
 
-def test_pipelines_of_1_2_and_4_cores_are_bitwise_equal():
+@pytest.mark.parametrize("effort", ["-O1", pytest.param("-O2", marks=pytest.mark.full(days=7))])
+def test_pipelines_of_1_2_and_4_cores_are_bitwise_equal(monkeypatch, effort):
+    monkeypatch.setenv("NEURON_CC_FLAGS", effort)
     model, x = deep(), torch.rand(2, 8)
     results = []
     for count in (1, 2, 4):
         traced = inf1.trace(model, x, compiler_args=["--neuroncore-pipeline-cores", str(count)])
+        assert wait_for_host_code(traced)
         assert [len(ids) for ids in cores(traced)] == [count]
         results.append(traced(x))
         traced.close()

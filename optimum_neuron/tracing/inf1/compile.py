@@ -11,13 +11,14 @@ import dataclasses
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ...base import env
-from ...compiler import CompilerFlags, NeuronCcFlags, parse_flags
+from ...compiler import CompilerFlags, NeuronCcFlags, arithmetic_options
 from ...errors import CaptureError, LoweringError, NeuronError, UnsupportedDtypeError, UnsupportedOperatorError
-from ...hardware import TARGETS
+from ...hardware import TARGETS, require_dtype
 from ..compile import Flags, Linked, link_entries, require_memory, work_folder, write_linked
 from ..entry import make_entry
 from ..script import script_neff
@@ -103,6 +104,13 @@ def _loaded(linked: Linked, seconds: float, options: Options, workdir: Path | No
 
 
 def _compiler_flags(flags: NeuronCcFlags) -> CompilerFlags:
-    """Return the options of a compile; host code takes its effort from NEURON_CC_FLAGS, as everywhere."""
-    effort = parse_flags((), defaults=env.compiler_flags()).optlevel
-    return CompilerFlags(auto_cast=flags.auto_cast, auto_cast_type=flags.auto_cast_type, optlevel=effort)
+    """Return the options of a compile: `compiler_args` come before NEURON_CC_FLAGS, and those before the defaults.
+
+    Host code takes its effort from NEURON_CC_FLAGS, as everywhere.
+    """
+    options: dict[str, Any] = {"auto_cast": flags.auto_cast, "auto_cast_type": flags.auto_cast_type}
+    given = arithmetic_options(env.compiler_flags())
+    made = CompilerFlags(**(given | options if flags.names_cast else options | given))
+    if made.auto_cast != "none":
+        require_dtype(TARGETS[TARGET], made.auto_cast_type)
+    return made
