@@ -43,6 +43,8 @@ def make_prompt(
     """Return the prompt of a request, after checks that need the model."""
     ids = _truncated(ids, body, generator.max_length)
     num_new = _num_new(len(ids), max_tokens, generator.max_length)
+    if max_tokens is None and (own := generator.model.generation_config.max_new_tokens) is not None:
+        num_new = min(num_new, own)
     end_ids = () if body.ignore_eos else tuple(_end_ids(generator))
     stop_ids = tuple(body.stop_token_ids or ())
     _check_tokens("stop_token_ids", stop_ids, generator.num_tokens)

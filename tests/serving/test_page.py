@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 
 import httpx
+import pytest
 
 from tests.tree import ROOT
 
@@ -50,6 +53,26 @@ def test_stream_with_usage_ends_with_simulated_times(client):
     assert last.simulated["ttft_ms"] > 0 and last.simulated["tpot_ms"] > 0
 
 
+def test_answer_without_limit_has_that_of_the_model(client, deployment, monkeypatch):
+    """vLLM's `get_max_tokens`: the request's limit, else the model's `max_new_tokens`, and never more than fits."""
+    own = deployment.registry.models[0].backend.model.generation_config
+    monkeypatch.setattr(own, "max_new_tokens", 3)
+    name = client.models.list().data[0].id
+    chat = {"model": name, "messages": [{"role": "user", "content": "a"}], "extra_body": {"ignore_eos": True}}
+    assert client.chat.completions.create(**chat).usage.completion_tokens == 3
+    assert client.chat.completions.create(**chat, max_tokens=5).usage.completion_tokens == 5
+    monkeypatch.setattr(own, "max_new_tokens", 10**6)
+    assert client.chat.completions.create(**chat).usage.total_tokens == 192
+
+
 def test_page_offers_what_a_person_needs():
     for part in ('id="theme"', "regenerate", "AbortController", "prefers-color-scheme: dark", "tokens/s", "TPOT"):
         assert part in PAGE
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_browser_runs_the_page(url, tmp_path):
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    command += ["--virtual-time-budget=3000", "--dump-dom", url]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert "Ask something." in dom and "no valid key" in dom  # it greets, and shows the error of the list of models
