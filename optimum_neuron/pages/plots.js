@@ -21,9 +21,10 @@ function axisOf(axis, more) {
   };
 }
 
+const across = (width) => ({ labelOffset: 40, ticks: Math.max(2, Math.min(8, Math.floor(width / 110))) });
 const unique = (rows, name) => [...new Set(rows.map((row) => row[name]))];
 const withInterval = (rows) => rows.filter((row) => row.low !== null && row.low !== undefined);
-const pointTip = (rows) => Plot.tip(rows, Plot.pointer({ x: "x", y: "y", title: "tip", lineWidth: 40 }));
+const pointTip = (rows) => Plot.tip(rows, Plot.pointer({ x: "x", y: "y", title: "tip", lineWidth: 40, lineHeight: 1.4 }));
 
 function colorsOf(rows, name, label) {
   const domain = unique(rows, name);
@@ -42,7 +43,7 @@ const DRAW = {
     const label = { ...place, text: "label", dx: 9, dy: -9, textAnchor: "start", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4 };
     return {
       width, height: 440, marginLeft: 64, marginRight: 90, marginTop: 28, marginBottom: 44,
-      color: colorsOf(rows, "group"), x: axisOf(x, { labelOffset: 40 }), y: axisOf(y), marks: [
+      color: colorsOf(rows, "group"), x: axisOf(x, across(width)), y: axisOf(y), marks: [
         Plot.ruleX(rows, { x: "x", y1: "y_low", y2: "y_high", ...faint }),
         Plot.ruleY(rows, { y: "y", x1: "x_low", x2: "x_high", ...faint }),
         Plot.line(front, { ...place, stroke: "currentColor", strokeDasharray: "5 4" }),
@@ -56,7 +57,7 @@ const DRAW = {
     return {
       width, height: 310, marginLeft: 64, marginRight: 24, marginTop: 28, marginBottom: 44,
       color: colorsOf(rows, "series", legend), y: axisOf(y, { zero: !y.log }),
-      x: axisOf(x, { labelOffset: 40, ...(x.log ? { base: 2, ticks: unique(rows, "x").sort(d3.ascending) } : {}) }), marks: [
+      x: axisOf(x, { ...across(width), ...(x.log ? { base: 2, ticks: unique(rows, "x").sort(d3.ascending) } : {}) }), marks: [
         Plot.areaY(withInterval(rows), { x: "x", y1: "low", y2: "high", fill: "series", fillOpacity: 0.13 }),
         Plot.lineY(rows, { ...place, stroke: "series", strokeWidth: 2 }),
         ...(rows.length <= 60 ? [Plot.dot(rows, { ...place, fill: "series", r: 3 })] : []), pointTip(rows),
@@ -66,10 +67,10 @@ const DRAW = {
   stacked({ rows, x, limits }, width) {
     const order = unique(rows, "part"), place = { x: "value", y: "row", z: "part", order };
     return {
-      ...barFrame(unique(rows, "row"), width, 30), color: colorsOf(rows, "part"), x: axisOf(x, { labelOffset: 40 }), marks: [
+      ...barFrame(unique(rows, "row"), width, 30), color: colorsOf(rows, "part"), x: axisOf(x, across(width)), marks: [
         Plot.barX(rows, Plot.stackX({ ...place, fill: "part", insetTop: 3, insetBottom: 3 })),
         Plot.tickX(limits, { x: "value", y: "row", stroke: "currentColor", strokeWidth: 2 }), Plot.ruleX([0]),
-        Plot.tip(rows, Plot.pointer(Plot.stackX({ ...place, title: "tip", lineWidth: 40 }))),
+        Plot.tip(rows, Plot.pointer(Plot.stackX({ ...place, title: "tip", lineWidth: 40, lineHeight: 1.4 }))),
       ],
     };
   },
@@ -77,10 +78,10 @@ const DRAW = {
     const place = { x: "value", y: "row" };
     return {
       ...barFrame(unique(rows, "row"), width, 26), color: colorsOf(rows, "group"),
-      x: axisOf(x, { zero: true, labelOffset: 40 }), marks: [
+      x: axisOf(x, { zero: true, ...across(width) }), marks: [
         Plot.barX(rows, { ...place, fill: "group", insetTop: 4, insetBottom: 4 }),
         Plot.ruleY(withInterval(rows), { y: "row", x1: "low", x2: "high", stroke: "currentColor", strokeWidth: 1.5 }),
-        Plot.ruleX([0]), Plot.tip(rows, Plot.pointerY({ ...place, title: "tip", lineWidth: 40 })),
+        Plot.ruleX([0]), Plot.tip(rows, Plot.pointerY({ ...place, title: "tip", lineWidth: 40, lineHeight: 1.4 })),
       ],
     };
   },

@@ -147,7 +147,7 @@ def benchmarks_page(data: Data) -> Page:
     page.head(
         data["host"],
         "Benchmarks",
-        [("benchmarks", str(len(data["results"])), "measured on this host")],
+        [("benchmarks", str(len(data["results"])), "measured on this host; the target is simulated")],
         label="measured",
     )
     for benchmark, rows in data["results"].items():
