@@ -318,6 +318,10 @@ class MoE(nn.Module):
         if router.sequence_parallel_enabled and not sequence_parallel_enabled:
             message = "The router has parts of sequences, and the layer has not."
             raise ConfigError(message, hint="Pass sequence_parallel_enabled=True.", option="sequence_parallel_enabled")
+        shared = {} if shared_experts is None else vars(shared_experts)
+        if shared.get("sequence_parallel_enabled", sequence_parallel_enabled) != sequence_parallel_enabled:
+            message = "Shared experts and the layer do not both have parts of sequences."
+            raise ConfigError(message, hint="Pass both the same value.", option="sequence_parallel_enabled")
         if token_shuffle_group_size != 1:
             raise NotSupportedError("Tokens are not shuffled.", hint="Leave token_shuffle_group_size out.")
         self.router, self.expert_mlps, self.shared_experts, self.rmsnorm = router, expert_mlps, shared_experts, rmsnorm

@@ -26,11 +26,12 @@ _CONVERT = {
 }
 _ATTENTION = of("attention", "nki_flash_attn_func")
 _LOSS = of("experts", "load_balancing_loss_func")
-_NO_MIXTURE = Missing("Use RouterTopK and ExpertMLPs; train other mixtures of experts with NeuronTrainer.")
+_NO_MIXTURE = Missing("Use ExpertMLPs, which takes its sizes as arguments.")
 _MIXTURE = {
     **of("experts", "ACT2FN", "ExpertMLPs", "MoE", "RouterTopK"),
     **_LOSS,
-    **dict.fromkeys(("ExpertMLPsV2", "GroupLimitedRouter", "RouterSinkhorn", "SharedExperts"), _NO_MIXTURE),
+    **of("routers", "GroupLimitedRouter", "RouterSinkhorn", "SharedExperts"),
+    "ExpertMLPsV2": _NO_MIXTURE,
 }
 _CAPTURE = of(
     "tensor_capture",
@@ -62,7 +63,7 @@ NAMES: Names = {
     "neuronx_distributed.modules.moe.routing": {
         name: _MIXTURE[name] for name in ("GroupLimitedRouter", "RouterSinkhorn", "RouterTopK")
     },
-    "neuronx_distributed.modules.moe.shared_experts": {"SharedExperts": _NO_MIXTURE},
+    "neuronx_distributed.modules.moe.shared_experts": {"SharedExperts": _MIXTURE["SharedExperts"]},
     "neuronx_distributed.operators": {},
     "neuronx_distributed.operators.argmax": of("operators", "argmax"),
     "neuronx_distributed.operators.topk": of("operators", "topk"),
