@@ -185,7 +185,7 @@ def _notes(sizes: DecoderSizes, machine: Machine, sequence_length: int) -> tuple
         notes.append("mixture of experts: few published models, so the intervals are wide")
     elif sizes.kind == "hybrid":
         notes.append("recurrent layers: one published family, so the intervals are wide")
-    return (*notes, *generation_notes(machine.target, "few published values, none of prompts over many chips"))
+    return (*notes, *generation_notes(machine.target, "few published values, one of prompts over many chips"))
 
 
 def _rows_that_fit(memory: dict[str, int], machine: Machine, batch_size: int) -> int:

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base.core import Choice
@@ -126,11 +126,13 @@ def plan_serving(
     input_length: int,
     output_length: int,
     concurrency: int | None = None,
+    prefill_buckets: Sequence[int] = (),
 ) -> ServingPlan:
-    """Decide which graphs run, by the rules of the stack."""
+    """Decide which graphs run, by the rules of the stack, or with its own `prefill_buckets`."""
     arriving = min(concurrency or batch_size, batch_size)
     padded = stack.pads_prompt if batch_size > 1 else stack.pads_single
     prompt = sequence_length if padded else min(bucket(input_length), bucket(sequence_length))
+    prompt = min((length for length in prefill_buckets if length >= input_length), default=prompt)
     rows = 1 if stack.one_by_one else batch_size
     median = input_length + output_length // 2 + 1
 

@@ -7,11 +7,13 @@ import dataclasses
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from transformers import CONFIG_MAPPING, AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig, LlamaConfig
 from transformers.activations import NewGELUActivation
 
 from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
 from optimum_neuron.errors import ModelError
+from optimum_neuron.hardware import TARGETS
+from optimum_neuron.simulator import constants, core_rates, device_time, estimate
 from optimum_neuron.simulator.work import (
     GraphWork,
     Kernels,
@@ -289,3 +291,19 @@ def test_on_device_inputs_are_read_and_results_and_changes_are_written():
     work = work_on_device(make_fx(change, tracing_mode="fake")(torch.zeros(4, 8), torch.zeros(4, 8)))
     assert (work.total.weight_bytes, work.total.result_bytes, work.total.host_bytes) == (2 * 128, 2 * 128, 0)
     assert [step.name for step in work.steps if step.work.vector_elements] == ["aten.add"]
+
+
+def test_sequence_parallel_prompt_takes_the_time_of_its_captured_graph():
+    """Counted from sizes, and captured with the scatters and gathers that an export would have."""
+    config = LlamaConfig(hidden_size=1024, intermediate_size=4096, num_hidden_layers=2, num_attention_heads=16)
+    config.num_key_value_heads, config.vocab_size, config.architectures = 4, 1024, ["LlamaForCausalLM"]
+    sizes = {"sequence_length": 2048, "input_length": 1024, "output_length": 64, "prefill_buckets": (1024,)}
+    options = {"instance": "trn2.3xlarge", "tensor_parallel_size": 4, "dtype": "bf16"}
+    target, fitted = TARGETS["trn2"], constants().cores[3]
+    for apart in (False, True):
+        captured = estimate(config, sequence_parallel=apart, **sizes, **options).device_ms["prefill_1024"]
+        layout = Layout(num_cores=4, weight_bytes=2, cache_bytes=2, replicate_kv_heads=True, sequence_parallel=apart)
+        work = prefill_work(decoder_sizes(config), layout, batch_size=1, tokens=1024).total
+        assert 1e3 * device_time(work, core_rates(target), fitted, decoder=True).total_s == pytest.approx(
+            captured, rel=0.15
+        )

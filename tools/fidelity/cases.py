@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from families import FAMILIES
+
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.simulator import (
     FIRST_FUSED_SDK,
@@ -46,43 +48,11 @@ from optimum_neuron.simulator.work import DecoderSizes, Layout, decode_work, dec
 
 HERE = Path(__file__).parent
 
-FAMILIES = {
-    "bert-large": "bert",
-    "bert-base": "bert",
-    "resnet18": "resnet-basic",
-    "resnet34": "resnet-basic",
-    "resnet50": "resnet-bottleneck",
-    "resnet101": "resnet-bottleneck",
-    "resnet152": "resnet-bottleneck",
-    "llama-3.3-70b": "llama-3-70b",
-    "qwen2.5-vl-32b": "qwen2",
-    "qwen2.5-vl-3b": "qwen2",
-    "qwen2-7b": "qwen2",
-    "qwen2.5-7b": "qwen2",
-    "opt-13b": "opt",
-    "opt-30b": "opt",
-    "opt-66b": "opt",
-    "llama-4-scout": "llama-4",
-    "llama-4-maverick": "llama-4",
-    "qwen3-30b-a3b": "qwen3-moe",
-    "qwen3-235b-a22b": "qwen3-moe",
-    "qwen3.5-2b": "qwen3.5",
-    "qwen3.5-4b": "qwen3.5",
-    "qwen3.5-9b": "qwen3.5",
-    "qwen3-8b": "qwen3",
-    "qwen3-0.6b": "qwen3",
-    "qwen3-32b": "qwen3",
-    "olmo-2-1b": "olmo",
-    "olmo-2-7b": "olmo",
-    "olmo-3-7b": "olmo",
-    "phi-3-mini": "phi",
-    "phi-1.5": "phi",
-    "stable-diffusion-1.5": "stable-diffusion-1",
-    "stable-diffusion-2.1": "stable-diffusion-2",
-}
-"""Families that are left out together; every other model is a separate family."""
 CONTRIBUTED = "contrib/models"
 """Models whose graphs have one bucket, as is the default of NxD Inference: prompts and caches have the full length."""
+SEQUENCE_PARALLEL = {"llama70b_perf_comparison.csv": (2048, 4096, 8192, 12288)}
+"""Tables of runs with sequence parallelism, and the buckets of their prompts: options of the commands that the tutorial
+trn2-llama3.3-70b-tutorial.rst beside the table publishes with it."""
 FUSED_SINCE = "2024-07-22"
 """Day from which rows that say only their date have SDK 2.19 or later: github.com/huggingface/optimum-neuron, pull
 request 661."""
@@ -201,7 +171,12 @@ def _layout(row: Row) -> Layout:
         cache_bytes=2,
         replicate_kv_heads=_stack(row).replicate_kv_heads,
         dense_experts=_stack(row).dense_experts,
+        sequence_parallel=_table(row) in SEQUENCE_PARALLEL,
     )
+
+
+def _table(row: Row) -> str:
+    return row.source.rpartition("/")[2]
 
 
 def _plan(row: Row) -> ServingPlan:
@@ -216,6 +191,7 @@ def _plan(row: Row) -> ServingPlan:
         input_length=row.input_length,
         output_length=row.output_length,
         concurrency=row.concurrency,
+        prefill_buckets=SEQUENCE_PARALLEL.get(_table(row), ()),
     )
 
 

@@ -45,6 +45,9 @@ class Layout:
     """Each token goes through all experts where tokens choose as many as there are; fewer are loaded one by one
     (`ExpertMLPsV2.forward` of NxD, which calls it selective loading). Else a step loads those of each token, and a
     prompt sends each token through its own."""
+    sequence_parallel: bool = False
+    """Between the matrices of a prompt each core has its part of the tokens: a sum over the cores is then a scatter and
+    a gather of the same bytes (Korthikanti et al. 2022)."""
 
     @property
     def head_bytes(self) -> int:
@@ -208,7 +211,7 @@ class _Share:
             for projection in layer.projections:
                 work = self._multiplied(projection, layer, tokens, decoding=decoding)
                 steps.append(counted(name=projection.role, work=work))
-            steps.append(counted(name="norms_and_all_reduce", work=self._between(layer, tokens)))
+            steps.append(counted(name="norms_and_all_reduce", work=self._between(layer, tokens, decoding=decoding)))
             if layer.state is not None:
                 elements = layer.state.local_elements(self.cores)
                 steps.append(counted(name="scan", work=scan(tokens, elements, is_step=decoding)))
@@ -216,23 +219,27 @@ class _Share:
                 steps.append(counted(name="attention", work=attend(layer)))
         return (*steps, *self._ends(tokens, rows))
 
-    def _between(self, layer: LayerSizes, tokens: int) -> Work:
+    def _between(self, layer: LayerSizes, tokens: int, *, decoding: bool) -> Work:
         """Work of a layer between its matrices: norms, additions, sums over the cores."""
         sizes, head_bytes, of_state = self.sizes, self.layout.head_bytes, self.state_parameters(layer)
+        apart = self.layout.sequence_parallel and self.cores > 1 and not decoding
+        own_tokens = math.ceil(tokens / self.cores) if apart else tokens
         work = Work(
-            vector_elements=tokens * sizes.hidden * NUM_ADDITIONS,
+            vector_elements=own_tokens * sizes.hidden * NUM_ADDITIONS,
             weight_bytes=(layer.other_elements + of_state) * head_bytes + layer.float32_elements * FLOAT32_BYTES,
             weight_rows=sum(n > 0 for n in (layer.other_elements, of_state, layer.float32_elements)),
         )
         if self.cores > 1:
-            work += Work(num_collectives=2, collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES)
+            work += Work(
+                num_collectives=4 if apart else 2, collective_bytes=2 * tokens * sizes.hidden * ACTIVATION_BYTES
+            )
         for norm in layer.norms:
             width = norm.width if norm.of == "stream" else self._heads_width(norm)
             if norm.of == "state":
                 assert layer.state is not None, "only a state has such a norm"
                 width = math.ceil(layer.state.num_heads / self.cores) * norm.width
             work += Work(
-                vector_elements=tokens * NORM_PASSES * width,
+                vector_elements=(own_tokens if norm.of == "stream" else tokens) * NORM_PASSES * width,
                 weight_bytes=self.kept(norm) * head_bytes,
                 weight_rows=norm.num_vectors,
             )
