@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from optimum_neuron.errors import (
     ArtifactError,
@@ -167,13 +167,20 @@ def test_sequences_begin_and_end_one_by_one(model, reference):
     assert not model.kv_cache_populated
 
 
-def test_accuracy_and_its_report(model, reference, capsys):
+def test_accuracy_and_its_report(model, reference, checkpoint, capsys, caplog):
     ids = prompts(2, 8)
     expected = accuracy.generate_expected_logits(model, ids, torch.ones_like(ids), num_tokens=6)
     with torch.no_grad():
         torch.testing.assert_close(expected[0], reference(ids).logits[:, -1], atol=1e-4, rtol=1e-4)
     steps = accuracy.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
     assert len(steps) == 6 and max(step.errors[None] for step in steps) < 1e-4
+    caplog.set_level(logging.INFO)
+    other, tokenizer = prompts(2, 8, seed=1), AutoTokenizer.from_pretrained(checkpoint)
+    mask, settings = torch.ones_like(ids), {"num_tokens": 2, "tokenizer": tokenizer}
+    more = accuracy.generate_expected_logits(model, ids, mask, **settings, additional_input_args={"input_ids": other})
+    with torch.no_grad():
+        torch.testing.assert_close(more[0], reference(other).logits[:, -1], atol=1e-4, rtol=1e-4)
+    assert str(tokenizer.batch_decode(more.argmax(-1).T, skip_special_tokens=True)) in caplog.text
     expected[3, 1] += torch.linspace(0, 1, expected.shape[-1])
     with raises(LogitMatchingError, divergence_index=3):
         accuracy.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
