@@ -132,6 +132,14 @@ NAMES: Names = {
         "__version__": "optimum_neuron.version:__version__",
     },
     "neuronx_distributed.kernels.ring_attention_kernel": _RING,
+    "neuronx_distributed.lightning": {
+        **_of(
+            "lightning",
+            *("NeuronCheckpointIO", "NeuronLTModule", "NeuronTQDMProgressBar", "NeuronTensorBoardLogger"),
+            *("NeuronXLAAccelerator", "NeuronXLAPrecisionPlugin", "NeuronXLAStrategy"),
+        ),
+        **_missing("Use utils.tensor_capture.", "NeuronHooksCallback"),
+    },
     "neuronx_distributed.modules": {},
     "neuronx_distributed.modules.attention": {},
     "neuronx_distributed.modules.attention.utils": _of(

@@ -679,6 +679,64 @@ def low_rank_of_stages(device: str, rank: int, folder: Path) -> None:
     STATE.destroy_model_parallel()
 
 
+def lightning_trainer(device: str, rank: int, folder: Path) -> None:
+    """Lightning's trainer, with manual and automatic optimization, against a loop in one process; and its files."""
+    from lightning.pytorch import Trainer
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from optimum_neuron.neuronx_distributed import lightning
+
+    class Tuned(lightning.NeuronLTModule):
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            loss = self.model(*batch)
+            found.append(loss.item())
+            if not self.automatic_optimization:
+                optimizer = self.optimizers()
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                optimizer.step()
+            return loss
+
+    reference, expected = Plain(), []
+    free = [one for name, one in reference.named_parameters() if "bias" in name]
+    decayed = [one for name, one in reference.named_parameters() if "bias" not in name]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": free, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = reference(*batch())
+        loss.backward()
+        nn.utils.clip_grad_norm_(reference.parameters(), 1.0)
+        optimizer.step()
+        expected.append(loss.item())
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "max_epochs": 3}
+    for degree, manual, zero in ((2, True, False), (2, False, False), (1, True, device == "xla")):
+        found: list[float] = []
+        config = configuration.neuronx_distributed_config(
+            tensor_parallel_size=degree, optimizer_config={"zero_one_enabled": zero}
+        )
+        module = Tuned(
+            config, torch.optim.AdamW, torch.optim.lr_scheduler.ConstantLR, model_fn=Parallel, manual_opt=manual,
+            opt_kwargs={"lr": 1e-2}, scheduler_kwargs={"factor": 1.0},
+        )  # fmt: skip
+        options = {"callbacks": [lightning.NeuronTQDMProgressBar()], "plugins": [lightning.NeuronXLAPrecisionPlugin()]}
+        trainer = Trainer(
+            strategy=lightning.NeuronXLAStrategy(config, save_load_xser=device == "cpu"), **options, **quiet
+        )
+        data = DataLoader(TensorDataset(*batch()), batch_size=BATCH // STATE.DATA.size())
+        trainer.fit(module, data)
+        if degree == 2:
+            assert found == pytest.approx(expected, rel=1e-5), (manual, zero)
+        for name, one in module.named_parameters():
+            torch.testing.assert_close(whole(one.detach(), one), reference.get_parameter(name).detach(), **CLOSE)
+        path = folder / f"lightning_{degree}_{manual}"
+        trainer.save_checkpoint(path)
+        states = {name: value.cpu().clone() for name, value in module.state_dict().items()}
+        read = trainer.strategy.load_checkpoint(path)["state_dict"]
+        assert all(torch.equal(read[name].cpu(), states[name]) for name in states)
+        STATE.destroy_model_parallel()
+
+
 def checkpoints(device: str, rank: int, folder: Path) -> None:
     options = {"zero_one_enabled": device == "xla", "grad_clipping": True, "max_grad_norm": 1.0}
     config = configuration.neuronx_distributed_config(optimizer_config=options)
@@ -793,7 +851,11 @@ def main(folder: str, device: str, *cases: str) -> None:
     rank = dist.get_rank()
     results = {}
     for name in cases:
-        rest = (Path(folder, "files"),) if name in ("checkpoints", "low_rank", "low_rank_of_stages") else ()
+        rest = (
+            (Path(folder, "files"),)
+            if name in ("checkpoints", "low_rank", "low_rank_of_stages", "lightning_trainer")
+            else ()
+        )
         results[name] = run(globals()[name], device, rank, *rest)
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()

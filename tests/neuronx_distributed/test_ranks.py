@@ -41,6 +41,17 @@ def test_four_processes(enabled: None, tmp_path: Path) -> None:
         assert text == "ok", text
 
 
+@pytest.mark.parametrize("device", VARIABLES)
+def test_lightning(enabled: None, tmp_path: Path, device: str) -> None:
+    pytest.importorskip("lightning.pytorch", reason="pip install lightning")
+    command = ("-m", "tests.neuronx_distributed.ranks", str(tmp_path), device, "lightning_trainer")
+    result = warm.run_ranks(*command, num_processes=2, **VARIABLES[device])
+    assert result.returncode == 0, result
+    for rank in range(2):
+        text = json.loads((tmp_path / f"{rank}.json").read_text())["lightning_trainer"]
+        assert text == "ok", text
+
+
 @pytest.fixture(scope="module")
 def results(enabled: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
     """Start both processes once for each device."""

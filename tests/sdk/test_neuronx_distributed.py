@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 
 import pytest
 
 from optimum_neuron.base.doors import Missing
-from optimum_neuron.errors import ModelError
+from optimum_neuron.errors import ConfigError, ModelError
 from tests.tree import ROOT
 
 
@@ -23,6 +24,11 @@ def names(monkeypatch):
 
 def test_every_name_leads_to_an_object(names):
     for module, rows in names.items():
+        if module.endswith(".lightning") and importlib.util.find_spec("lightning") is None:
+            with pytest.raises(ConfigError) as error:
+                getattr(importlib.import_module(module), next(iter(rows)))
+            assert error.value.details["package"] == "lightning"
+            continue
         loaded = importlib.import_module(module)
         for name, target in rows.items():
             found = getattr(loaded, name)
