@@ -201,6 +201,21 @@ def test_pipelines_of_1_2_and_4_cores_are_bitwise_equal(monkeypatch, effort):
     torch.testing.assert_close(results[0], model(x), **CLOSE)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_layers_that_torch_fuses_for_inference_are_divided():
+    model, x = (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval(),
+        torch.rand(2, 5, 16),
+    )
+    results = []
+    for count in (1, 2):
+        traced = inf1.trace(model, x, compiler_args=["--neuroncore-pipeline-cores", count])
+        assert "_transformer_encoder_layer_fwd" not in str(traced.inlined_graph)
+        results.append(traced(x))
+    assert torch.equal(*results)
+    torch.testing.assert_close(results[0], model(x), **CLOSE)
+
+
 def test_log_says_when_weights_exceed_the_cores_of_a_pipeline(caplog, monkeypatch):
     monkeypatch.setattr("optimum_neuron.tracing.inf1.log.WEIGHTS_OF_PIPELINE_CORE", 100)
     for width, exceeds in ((4, False), (16, True)):

@@ -6,9 +6,10 @@ torch.jit.save(model, "bert.pt")
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,11 +175,22 @@ def traced_program(
     require_callable(model)
     known = [*inspect.signature(trace).parameters, *inspect.signature(torch.jit.trace).parameters]
     check_known(options, known, what="torch.neuron.trace")
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), _without_fused_layers():
         warnings.filterwarnings("ignore", _DEPRECATED, DeprecationWarning)
         traced = torch.jit.trace(model, inputs, **{"check_trace": False, **options})
     program = read_graph(traced)
     return program, run_example(program, inputs)
+
+
+@contextlib.contextmanager
+def _without_fused_layers() -> Iterator[None]:
+    """Keep the operators of `nn.TransformerEncoderLayer`; without gradients, torch runs a whole layer as one."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 def _require_instance(num_cores: int) -> None:
