@@ -13,7 +13,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional as F
@@ -41,6 +41,8 @@ class Operator:
     """Whether it works on the bits of integers."""
     is_activation: bool = False
     """Whether the scalar engine has it as an activation function."""
+    on_tiles: ClassVar[Callable[..., Any]]
+    """The function on tiles; `language/elementwise.py`, which knows instructions, sets it."""
 
     @property
     def __name__(self) -> str:
@@ -48,15 +50,13 @@ class Operator:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        from .language import signature_of
-
-        return signature_of(self)
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        operands = [inspect.Parameter(name, kind) for name in ("x", "y")[: self.arity]]
+        return inspect.Signature([*operands, inspect.Parameter("dtype", kind, default=None)])
 
     def __call__(self, *operands: object, **options: object) -> Any:
         """Compute tiles from tiles, as `nl.add(x, y)`."""
-        from .language import apply
-
-        return apply(self, *operands, **options)
+        return self.on_tiles(self, *operands, **options)
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

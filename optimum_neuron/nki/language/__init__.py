@@ -14,7 +14,7 @@ from ..tensor import NkiTensor
 from . import control, creation, data, objects, random
 from .control import no_reorder as no_reorder
 from .creation import fill as fill
-from .elementwise import apply as apply, promoted as promoted, signature_of as signature_of
+from .elementwise import apply as apply, promoted as promoted
 
 _NAMES = {
     "DType": str,

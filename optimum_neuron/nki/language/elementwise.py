@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 import torch
@@ -17,18 +16,10 @@ from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .creation import ndarray
 
-_PARAMETER = inspect.Parameter
 _COMPARISONS = frozenset(
     {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
     | {"logical_and", "logical_or", "logical_xor", "logical_not"}
 )
-
-
-def signature_of(operator: Operator) -> inspect.Signature:
-    """Return the signature of an operator as a function."""
-    names = ("x", "y")[: operator.arity]
-    kind = _PARAMETER.POSITIONAL_OR_KEYWORD
-    return inspect.Signature([*(_PARAMETER(name, kind) for name in names), _PARAMETER("dtype", kind, default=None)])
 
 
 def apply(operator: Operator, *operands: object, **options: object) -> Any:
@@ -37,12 +28,15 @@ def apply(operator: Operator, *operands: object, **options: object) -> Any:
     Raises:
         KernelError: no operand is a tile, or sizes do not match.
     """
-    bound = signature_of(operator).bind(*operands, **options)
+    bound = operator.__signature__.bind(*operands, **options)
     bound.apply_defaults()
     x, dtype = bound.arguments["x"], bound.arguments["dtype"]
     if operator.arity == 1:
         return _unary(operator, _require_tile(operator, x), dtype)
     return _binary(operator, x, bound.arguments["y"], dtype)
+
+
+Operator.on_tiles = staticmethod(apply)
 
 
 def _require_tile(operator: Operator, value: object) -> NkiTensor:

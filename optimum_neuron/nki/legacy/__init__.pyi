@@ -2,6 +2,12 @@ from . import compiler as compiler, isa as isa, language as language, typing as 
 from .blocks import BlockedTensor as BlockedTensor
 from .grid import nc as nc
 from .imported import attention_isa_kernel as attention_isa_kernel, cumsum as cumsum
-from .kernel import jit as jit, simulate_kernel as simulate_kernel, trace as trace
-from .measuring import baremetal as baremetal, benchmark as benchmark, profile as profile
+from .kernel import simulate_kernel as simulate_kernel
+from .measuring import (
+    baremetal as baremetal,
+    benchmark as benchmark,
+    jit as jit,
+    profile as profile,
+    trace as trace,
+)
 from .tiles import IndexedTile as IndexedTile, OlderTensor as OlderTensor, Product as Product

@@ -1,4 +1,4 @@
-"""`nki.baremetal`, `nki.benchmark` and `nki.profile` of the older API: kernels with their simulated latency.
+"""`nki.jit` of the older API, and `baremetal`, `benchmark`, and `profile`: kernels with their simulated latency.
 
 There is no device: results are computed, and latencies are those of `nki.analyze`, from published cycle counts.
 A simulated kernel takes the same time at each call, so all percentiles are equal. Programs of a grid run one after the
@@ -22,6 +22,9 @@ from ..timeline import Event, schedule
 from .grid import physical_core
 from .kernel import kernel_of
 
+MODES = ("auto", "jax", "torchxla", "torch", "trace", "simulation")
+_NOT_NEEDED = {"additional_compile_opt", "kernel_return", "show_compiler_tb", "debug_kernel"}
+"""Options that say how the vendor's compiler reports and returns: kernels return here what they return."""
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 """Percentiles of latency that there are."""
 
@@ -210,3 +213,36 @@ def _save_profile(measured: Measured, events: list[Event], folder: Path, options
             busy[event.record.engine] = busy.get(event.record.engine, 0.0) + event.busy_ns / 1e3
         report = {"simulated": True, "total_us": _latency_us(events), "busy_us": busy}
         _write(reports / f"{stem}.json", report)
+
+
+_MEASURING: dict[str, Callable[..., Any]] = {one.__name__: one for one in (baremetal, benchmark, profile)}
+
+
+def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+    """Make a kernel of a function, as `@nki.jit` or `@nki.jit(mode=...)`; every mode simulates.
+
+    Args:
+        func: the function.
+        mode: a framework's name, "trace" or "simulation"; "baremetal", "benchmark" and "profile" are the functions of
+            these names.
+        **kwargs: `platform_target`, as "trn2".
+
+    Raises:
+        ConfigError: another option.
+    """
+    if mode in _MEASURING:
+        return _MEASURING[mode](func, **kwargs)
+    platform = kwargs.pop("platform_target", None)
+    unknown = sorted(set(kwargs) - _NOT_NEEDED)
+    if unknown or mode not in MODES:
+        options = unknown or [f"mode={mode}"]
+        message = f"nki.jit has no option {', '.join(options)} here."
+        raise ConfigError(message, hint="Leave it out: kernels are simulated.", options=options)
+    if func is None:
+        return functools.partial(jit, mode=mode, **({"platform_target": platform} if platform else {}))
+    return kernel_of(func, platform)
+
+
+def trace(func: Callable[..., Any] | None = None, **kwargs: object) -> Any:
+    """Make a kernel that other kernels call; the same as `jit` here."""
+    return jit(func, "trace", **kwargs)
