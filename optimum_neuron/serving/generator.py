@@ -92,7 +92,7 @@ class Finished:
     num_tokens: int | None = None
     """Tokens of the answer; None for models that write none."""
     first_token_s: float | None = None
-    simulated: Any = None
+    simulated: SimulatedTimes | None = None
 
 
 def _most_characters(num_tokens: int, longest: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ..batching import SimulatedTimes
 from .generator import Finished
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Metrics:
         self._finished.labels(model_name, facts.reason).inc()
         if facts.reason == "abort":
             return
-        first_s, simulated = facts.first_token_s or facts.end_s, facts.simulated
+        first_s, simulated = facts.first_token_s or facts.end_s, facts.simulated or SimulatedTimes()
         has_tokens = facts.num_tokens is not None
         values = {
             "vllm:time_to_first_token_seconds": first_s - facts.arrival_s if has_tokens else None,
@@ -88,9 +89,9 @@ class Metrics:
             "vllm:e2e_request_latency_seconds": facts.end_s - facts.arrival_s,
             "vllm:request_prompt_tokens": facts.num_prompt,
             "vllm:request_generation_tokens": facts.num_tokens,
-            "neuron_simulated_time_to_first_token_seconds": getattr(simulated, "ttft_s", None),
-            "neuron_simulated_request_time_per_output_token_seconds": getattr(simulated, "tpot_s", None),
-            "neuron_simulated_e2e_request_latency_seconds": getattr(simulated, "latency_s", None),
+            "neuron_simulated_time_to_first_token_seconds": simulated.ttft_s,
+            "neuron_simulated_request_time_per_output_token_seconds": simulated.tpot_s,
+            "neuron_simulated_e2e_request_latency_seconds": simulated.latency_s,
         }
         for name, value in values.items():
             if value is not None:
