@@ -18,7 +18,7 @@ from .compile import (
     link as link,
     part_of as part_of,
 )
-from .define import define as define
+from .custom_operators import define as define
 from .flags import (
     ALIASES as ALIASES,
     SWITCHES as SWITCHES,

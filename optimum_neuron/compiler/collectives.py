@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .define import define
+from .custom_operators import define
 
 if TYPE_CHECKING:
     from torch import fx

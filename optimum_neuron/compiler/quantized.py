@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional as F
 
 from ..weights import dequantize, quantize_rows
-from .define import define
+from .custom_operators import define
 
 
 def _shape(

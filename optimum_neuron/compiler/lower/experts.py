@@ -25,7 +25,7 @@ from torch import fx
 
 from ...upstream.torch import OpOverload
 from ...weights import dequantize
-from ..define import define
+from ..custom_operators import define
 from ..quantized import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM
 from . import onednn, quantized_experts
 from .panels import experts as panels

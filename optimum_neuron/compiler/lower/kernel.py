@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...files.shared_objects import NativeLibrary, find
-from ..define import define
+from ..custom_operators import define
 from .choose import probe_cpu
 from .handles import Handle, Handles, tensors_of
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..define import define
+from ..custom_operators import define
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
