@@ -23,7 +23,7 @@ from ..hardware import (
     resolve_target,
 )
 from .device_time import CoreRates, core_rates
-from .fitted import Constants, CoreConstants, as_constants
+from .fitted import Constants, CoreConstants, as_constants, constants as shipped_constants
 from .work import Work
 
 MAX_SIZE = 2**20
@@ -118,7 +118,7 @@ def choose_machine(
         source = f"${total:g} an hour{each}: {chosen.value.source('price_on_demand_usd_per_h')}"
     else:
         source = f"no price of {chosen.value.name} is published: pass --price"
-    values = as_constants(constants)
+    values = shipped_constants() if constants is None else as_constants(constants)
     return Machine(instance=chosen, target=target, price_usd_per_h=total, price_source=source, constants=values)
 
 
