@@ -13,7 +13,7 @@ import importlib
 from optimum_neuron.base.doors import Missing, Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 
-from . import _inference
+from . import _inference, _missing
 
 refuse_beside("neuronx-distributed", __name__)
 importlib.import_module("optimum_neuron.neuronx_distributed.launching").begin()
@@ -21,7 +21,7 @@ importlib.import_module("optimum_neuron.neuronx_distributed.launching").begin()
 _of = _inference.of
 
 
-def _missing(alternative: str, *names: str) -> dict[str, str]:
+def _absent(alternative: str, *names: str) -> dict[str, str]:
     return {name: Missing(alternative) for name in names}
 
 
@@ -106,10 +106,11 @@ _UTILS = {
     **_of("launching", "get_local_world_size", "is_pjrt_device", "requires_init_pg_override"),
 }
 _CHECKPOINT = _of("checkpoint", "finalize_checkpoint", "has_checkpoint", "load_checkpoint", "save_checkpoint")
+_HOOKS = _of("pipeline", "PostPartitionHooks", hooks="HOOKS")
 _TRAINER = {
     **_CHECKPOINT,
     **_of("configuration", "initialize_parallel_model", "initialize_parallel_optimizer", "neuronx_distributed_config"),
-    **_of("pipeline", "PostPartitionHooks", hooks="HOOKS"),
+    **_HOOKS,
 }
 _QKV = _of("qkv_linear", "GQAQKVColumnParallelLinear")
 _PIPELINE = _of("pipeline", "NxDPPModel")
@@ -118,10 +119,24 @@ _SCHEDULES = {
     **_of("scheduler", *(f"{way}{kind}Task" for way in ("Forward", "Backward") for kind in _TASKS)),
     **_of("scheduler", "InferenceSchedule", "PipeSchedule", "PipelineTask", "ReduceGradsTask", "TrainSchedule"),
     **_of("scheduler", Train1F1BSchedule="TrainSchedule"),
-    **_missing("Call NxDPPModel with virtual_pipeline_size, which is interleaved.", "TrainInterleavedSchedule"),
+    **_absent("Call NxDPPModel with virtual_pipeline_size, which is interleaved.", "TrainInterleavedSchedule"),
 }
 _LORA = {**_of("lora_config", "LoraConfig"), **_of("lora", "LoraModel", "get_lora_model")}
-_RING = _missing("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
+_RING = _absent("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
+_LIGHTNING = {
+    "accelerator": _of("lightning", "NeuronXLAAccelerator"),
+    "checkpoint_io": _of("lightning", "NeuronCheckpointIO"),
+    "logger": _of("lightning", "NeuronTensorBoardLogger"),
+    "module": _of("lightning", "NeuronLTModule"),
+    "neuron_hooks_callback": _absent("Use utils.tensor_capture.", "NeuronHooksCallback"),
+    "precision_plugin": _of("lightning", "NeuronXLAPrecisionPlugin"),
+    "progress_bar": _of("lightning", "NeuronTQDMProgressBar"),
+    "strategy": _of("lightning", "NeuronXLAStrategy"),
+}
+_ZERO = {
+    **_of("zero", "NeuronZero1Optimizer"),
+    **_absent("Use NeuronZero1Optimizer.", "NeuronEPZero1Optimizer"),
+}
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
 
 NAMES: Names = {
@@ -132,14 +147,8 @@ NAMES: Names = {
         "__version__": "optimum_neuron.version:__version__",
     },
     "neuronx_distributed.kernels.ring_attention_kernel": _RING,
-    "neuronx_distributed.lightning": {
-        **_of(
-            "lightning",
-            *("NeuronCheckpointIO", "NeuronLTModule", "NeuronTQDMProgressBar", "NeuronTensorBoardLogger"),
-            *("NeuronXLAAccelerator", "NeuronXLAPrecisionPlugin", "NeuronXLAStrategy"),
-        ),
-        **_missing("Use utils.tensor_capture.", "NeuronHooksCallback"),
-    },
+    "neuronx_distributed.lightning": {name: target for rows in _LIGHTNING.values() for name, target in rows.items()},
+    **{f"neuronx_distributed.lightning.{name}": rows for name, rows in _LIGHTNING.items()},
     "neuronx_distributed.modules": {},
     "neuronx_distributed.modules.attention": {},
     "neuronx_distributed.modules.attention.utils": _of(
@@ -149,7 +158,9 @@ NAMES: Names = {
     "neuronx_distributed.modules.lora.config": {"LoraConfig": _LORA["LoraConfig"]},
     "neuronx_distributed.modules.lora.model": {"LoraModel": _LORA["LoraModel"]},
     "neuronx_distributed.modules.qkv_linear": _QKV,
-    "neuronx_distributed.optimizer": _of("zero", "NeuronZero1Optimizer"),
+    "neuronx_distributed.modules.rms_norm": _of("norms", "RMSNorm"),
+    "neuronx_distributed.optimizer": _ZERO,
+    "neuronx_distributed.optimizer.zero_redundancy_optimizer": _ZERO,
     "neuronx_distributed.overrides": {},
     "neuronx_distributed.overrides.transformer_overrides": _of("rotary", "apply_rotary_pos_emb", "rotate_half"),
     "neuronx_distributed.parallel_layers": {
@@ -169,6 +180,7 @@ NAMES: Names = {
     },
     "neuronx_distributed.parallel_layers.checkpointing": {**_FILES, **_of("checkpointing", "get_sharded_model_dict")},
     "neuronx_distributed.parallel_layers.grads": _GRADS,
+    "neuronx_distributed.parallel_layers.layer_norm": _of("norms", "LayerNorm"),
     "neuronx_distributed.parallel_layers.layers": _LAYERS,
     "neuronx_distributed.parallel_layers.loss_functions": {
         **_LOSS,
@@ -194,6 +206,8 @@ NAMES: Names = {
     "neuronx_distributed.trainer": _TRAINER,
     "neuronx_distributed.trainer.checkpoint": _CHECKPOINT,
     "neuronx_distributed.trainer.model": _of("model", "NxDModel"),
+    "neuronx_distributed.trainer.post_partition_hooks": _HOOKS,
+    "neuronx_distributed.trainer.trainer": _TRAINER,
     "neuronx_distributed.trainer.optimizer": _of("optimizer", "NxDOptimizer"),
     "neuronx_distributed.utils": {
         **_of("parallel_state", "cpu_mode"),
@@ -205,6 +219,7 @@ NAMES: Names = {
     "neuronx_distributed.utils.adamw_fp32_optim_params": _of("adamw", "AdamW_FP32OptimParams"),
     "neuronx_distributed.utils.batch_utils": _of("batches", "get_batch_on_this_context_parallel_rank"),
     **_inference.NAMES,
+    **_missing.NAMES,
     "neuronx_distributed.utils.logger": _of("logs", "get_log_level", "get_logger", _rank0_only="on_rank_zero"),
     "neuronx_distributed.utils.model_utils": {
         **_of("moving", "move_model_to_device"),
@@ -214,7 +229,7 @@ NAMES: Names = {
     "neuronx_distributed.utils.random": _of("random_numbers", "set_random_seed"),
     "neuronx_distributed.utils.serialization": {
         **_of("serialization", "SerializationManager", "TensorMeta"),
-        **_missing("Send plain objects with torch.distributed.", "compress_to_string", "uncompress_from_string"),
+        **_absent("Send plain objects with torch.distributed.", "compress_to_string", "uncompress_from_string"),
     },
     "neuronx_distributed.utils.tensor_replacement": {},
     "neuronx_distributed.utils.tensor_replacement.model_modification": _of(

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 
 import pytest
+import torch
 
 from optimum_neuron.base.doors import Missing
 from optimum_neuron.errors import ConfigError, ModelError
@@ -24,17 +25,34 @@ def names(monkeypatch):
 
 def test_every_name_leads_to_an_object(names):
     for module, rows in names.items():
-        if module.endswith(".lightning") and importlib.util.find_spec("lightning") is None:
-            with pytest.raises(ConfigError) as error:
-                getattr(importlib.import_module(module), next(iter(rows)))
-            assert error.value.details["package"] == "lightning"
-            continue
+        needs_lightning = ".lightning" in module and importlib.util.find_spec("lightning") is None
         loaded = importlib.import_module(module)
         for name, target in rows.items():
+            if needs_lightning and not isinstance(target, Missing):
+                with pytest.raises(ConfigError) as error:
+                    getattr(loaded, name)
+                assert error.value.details["package"] == "lightning"
+                continue
             found = getattr(loaded, name)
             if isinstance(target, Missing):
                 with pytest.raises(ModelError):
                     found()
+
+
+@pytest.mark.parametrize("sequence_parallel_enabled", [False, True])
+def test_norms_are_torchs_with_a_mark(names, sequence_parallel_enabled):
+    from neuronx_distributed.modules.rms_norm import RMSNorm
+    from neuronx_distributed.parallel_layers.layer_norm import LayerNorm
+
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    for kind, reference in (
+        (RMSNorm, torch.nn.functional.rms_norm(x, [8], eps=1e-5)),
+        (LayerNorm, torch.nn.functional.layer_norm(x, [8])),
+    ):
+        norm = kind(8, sequence_parallel_enabled=sequence_parallel_enabled)
+        assert torch.equal(norm(x), reference)
+        marks = {parameter.sequence_parallel_enabled for parameter in norm.parameters()}
+        assert marks == {sequence_parallel_enabled}
 
 
 def test_getters_are_those_of_their_groups(names):
