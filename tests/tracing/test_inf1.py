@@ -304,6 +304,29 @@ def test_an_operator_beside_the_path_does_not_split_a_segment():
     assert [len(segment) for segment in plan.segments] == [3]
 
 
+class SizesOfTheCore(nn.Module):
+    """As BERT of transformers: the CPU makes a mask from the size of what a core has made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.first, self.last = nn.Embedding(5, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.eval()
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        states = torch.tanh(self.first(self.table(ids)))
+        mask = torch.linspace(0.0, 1.0, states.size(2))
+        return self.last(states) + mask
+
+
+def test_sizes_of_what_a_core_makes_do_not_split_a_segment(tmp_path):
+    model, ids = SizesOfTheCore(), torch.tensor([[1, 2, 3], [4, 0, 1]])
+    traced = inf1.trace(model, ids)
+    assert segments(traced) == 1
+    torch.jit.save(traced, tmp_path / "model.pt")
+    for one in (traced, torch.jit.load(tmp_path / "model.pt")):
+        torch.testing.assert_close(one(ids), model(ids), **CLOSE)
+
+
 def test_small_segments_and_those_beside_the_largest_run_on_the_cpu():
     def function(x):
         return torch.relu(torch.sort(torch.relu(x))[0] * 2 + 1) * 3 - x

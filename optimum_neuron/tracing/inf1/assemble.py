@@ -28,6 +28,7 @@ def assemble(
     program: Program,
     parts: Sequence[Part],
     models: Mapping[Part, torch.jit.ScriptModule],
+    example: Mapping[Value, Any],
     half: Collection[Value] = (),
 ) -> Any:
     """Return a model as a ScriptModule.
@@ -36,6 +37,7 @@ def assemble(
         program: the model.
         parts: its parts, in order.
         models: the loaded program of each segment.
+        example: values of the example inputs; sizes of what cores make are constants.
         half: values that are float16 on cores, and float32 in the model.
     """
     # A class of its own: TorchScript shares one type, and so one `forward`, among modules of a class.
@@ -55,16 +57,17 @@ def assemble(
             (operation,) = part.operations
             setattr(base, f"module_{index}", operation.module)
             called = f"module_{index}" if operation.method == "forward" else f"module_{index}.{operation.method}"
-            arguments = ", ".join(_argument(base, value, names) for value in operation.inputs)
+            arguments = ", ".join(_argument(base, value, names, example) for value in operation.inputs)
             lines.append(f"{_targets(results)}self.{called}({arguments})")
             continue
         if not results or (part is parts[-1] and not part.operations and names.keys() >= set(part.outputs)):
             continue
         weights = [v for v in dict.fromkeys(v for o in part.operations for v in o.inputs) if v.weight is not None]
         weights += [value for value in part.outputs if value.weight is not None and value not in weights]
-        setattr(base, f"cpu_{index}", cpu_function(part, [*part.inputs, *weights]))
+        read = (*part.inputs, *weights)
+        setattr(base, f"cpu_{index}", cpu_function(part, read, example))
         cast = {value: ".float()" for value in half if part is not parts[-1]}
-        arguments = ", ".join(f"{_argument(base, v, names)}{cast.get(v, '')}" for v in (*part.inputs, *weights))
+        arguments = ", ".join(f"{_argument(base, v, names, example)}{cast.get(v, '')}" for v in read)
         lines.append(f"{_targets(results)}self.cpu_{index}({arguments})")
     module = scripted(base.eval())
     parameters = ", ".join(f"{value.name}: {value.type.annotation_str}" for value in program.inputs)
@@ -80,18 +83,18 @@ def _targets(results: Sequence[str]) -> str:
     return f"{', '.join(results)} = " if results else ""
 
 
-def _argument(base: nn.Module, value: Value, names: Mapping[Value, str]) -> str:
+def _argument(base: nn.Module, value: Value, names: Mapping[Value, str], example: Mapping[Value, Any]) -> str:
     """Return the expression of a value; a weight becomes a buffer."""
     if value.weight is None:
-        return names[value] if not value.is_constant else repr(value.literal())
+        return names.get(value) or repr(value.literal() if value.is_constant else example[value])
     name = f"weight_{value.name.replace('.', '_')}"
     if not hasattr(base, name):
         base.register_buffer(name, value.weight.detach())
     return f"self.{name}"
 
 
-def cpu_function(part: Part, inputs: Sequence[Value]) -> Any:
-    """Return operations as a TorchScript function of these values."""
+def cpu_function(part: Part, inputs: Sequence[Value], example: Mapping[Value, Any]) -> Any:
+    """Return operations as a TorchScript function of these values; sizes that are fixed are those of the example."""
     graph = Graph()
     made: dict[Value, Any] = {}
     for position, value in enumerate(inputs):
@@ -99,6 +102,8 @@ def cpu_function(part: Part, inputs: Sequence[Value]) -> Any:
         made[value].setType(_general(value.type))
 
     def read(value: Value) -> Any:
+        if value in part.fixed:
+            return graph.insertConstant(example[value])
         if value not in made and hasattr(value.constant, "output"):
             made[value] = graph.appendNode(graph.createClone(value.constant, lambda v: v)).output()
         elif value not in made:

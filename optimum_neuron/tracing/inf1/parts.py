@@ -1,7 +1,7 @@
 """The parts of a divided graph in the order in which they run, each with what it reads and gives to others.
 
 A part for the CPU is a TorchScript function, a part for a core is a segment. Sizes, lists, and numbers are computed
-again in each part that reads them; on a core they are what they were for the example inputs.
+again in each part that reads them; on a core, and of what a core makes, they are what they were for the example inputs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Part:
     """Values that other parts read."""
     made: set[Value] = dataclasses.field(default_factory=set)
     """Everything that its operations make."""
+    fixed: set[Value] = dataclasses.field(default_factory=set)
+    """Sizes of what cores make: constants."""
 
 
 def parts_of(plan: Plan) -> list[Part]:
@@ -83,7 +85,7 @@ def _part(
     wanted: Iterable[Value] = (),
 ) -> Part:
     """Collect what the operations read: values of others, and bookkeeping, which becomes theirs."""
-    own, inputs = list(operations), dict[Value, None]()
+    own, inputs, fixed = list(operations), dict[Value, None](), set[Value]()
     inside = set(own)
     waiting = [value for operation in own for value in operation.inputs] if place != "call" else []
     waiting += wanted
@@ -96,7 +98,9 @@ def _part(
             continue
         if place == "core" and value in plan.static:
             continue
-        if producer is not None and plan.is_free(producer):
+        if producer is not None and plan.is_fixed(producer):
+            fixed.add(value)
+        elif producer is not None and plan.is_free(producer):
             inside.add(producer)
             own.append(producer)
             waiting += producer.inputs
@@ -105,7 +109,8 @@ def _part(
     own.sort(key=order.__getitem__)
     position = {value: index for index, value in enumerate(_all_values(plan))}
     made = {value for operation in operations for value in operation.outputs}
-    return Part(place=place, operations=own, inputs=sorted(inputs, key=position.__getitem__), made=made)
+    ordered = sorted(inputs, key=position.__getitem__)
+    return Part(place=place, operations=own, inputs=ordered, made=made, fixed=fixed)
 
 
 def _all_values(plan: Plan) -> list[Value]:

@@ -2,7 +2,7 @@
 
 Operations of the core that wait for the same operations of the CPU are one segment, so a model has as few as its CPU
 operations allow: those of the CPU that wait for segment n-1 run before segment n. Bookkeeping (sizes, lists, numbers)
-has no place of its own: whoever reads it computes it.
+has no place of its own: whoever reads it computes it. Sizes of what a core makes are fixed, so nothing waits for them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _SIZES = """
     aten::format aten::warn
 """
 _BOOKKEEPING = frozenset(_SIZES.split())
+_OF_SHAPE = frozenset({"aten::size", "aten::dim", "aten::numel"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,16 @@ class Plan:
         """Return whether whoever reads the result computes it."""
         return operation not in self._counted and not _is_unpack(operation)
 
+    def is_fixed(self, operation: Operation) -> bool:
+        """Return whether an operation reads only the shape of what a core makes, which is the example's."""
+        read = operation.inputs[0] if operation.kind in _OF_SHAPE else None
+        return read is not None and read not in self.static and self._is_made_on_core(read.producer)
+
+    def _is_made_on_core(self, operation: Operation | None) -> bool:
+        if operation is not None and _is_unpack(operation):
+            return self._is_made_on_core(operation.inputs[0].producer)
+        return operation is not None and self.on_core(operation)
+
     def send_to_cpu(self, operations: Iterable[Operation]) -> None:
         """Run operations on the CPU after all, and divide again."""
         self._forced.update(operations)
@@ -86,7 +97,9 @@ class Plan:
             reads += [done[other] for other in self._memory.before(operation)]
             for_core = max((core for core, _ in reads), default=0)
             for_cpu = max((cpu for _, cpu in reads), default=0)
-            if self.static.issuperset(operation.outputs):
+            if self.is_fixed(operation):
+                result = (0, 0)
+            elif self.static.issuperset(operation.outputs):
                 result = (0, for_cpu)
             elif self.is_free(operation):
                 result = (for_core, for_cpu)

@@ -132,13 +132,13 @@ def trace(
         hint = "Let them run on the CPU with fallback=True."
         raise NoFallbackError(log.unsupported_text(missing), hint=hint, operators=[one.kind for one in missing])
     if skip_compiler:
-        return assemble(program, [Part(place="cpu", operations=list(program.operations), **_whole(program))], {})
+        return assemble(program, [_whole(program)], {}, example)
     models, parts, failure = compile_segments(plan, example, options, compiler_workdir)
     log.after_compile(plan)
     if not models and not allow_no_ops_on_neuron:
         raise _nothing(plan, options, failure)
     is_half = {value for value, found in example.items() if options.half and _is_float(found)}
-    result = assemble(program, parts, models, is_half)
+    result = assemble(program, parts, models, example, is_half)
     return dynamic_batch(result) if dynamic_batch_size and models else result
 
 
@@ -146,8 +146,9 @@ def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
-def _whole(program: Program) -> dict[str, Any]:
-    return {"inputs": list(program.inputs), "outputs": list(program.outputs)}
+def _whole(program: Program) -> Part:
+    inputs, outputs = list(program.inputs), list(program.outputs)
+    return Part(place="cpu", operations=list(program.operations), inputs=inputs, outputs=outputs)
 
 
 def checked_inputs(example_inputs: object) -> tuple[Any, ...]:
