@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+NEEDS_EXTRA = {"optimum_neuron.neuronx_distributed.lightning": "lightning"}
+"""Modules with classes of a library that is an extra."""
+
+
+def lacks_extra(module: str) -> bool:
+    """Return whether a module cannot be imported, because its extra is not installed."""
+    return module in NEEDS_EXTRA and importlib.util.find_spec(NEEDS_EXTRA[module]) is None
 
 
 def files(*patterns: str) -> list[str]:

@@ -4,8 +4,7 @@ configuration.py   reads a file, or what `neuronx_distributed_config` returns, a
 options.py         what each option is here; unknown ones are errors
 training.py        trains
 
-from optimum_neuron.nxd_training import train
-train("hf_llama3_8B_config.yaml")
+    result = train("hf_llama3_8B_config.yaml")
 """
 
 import lazy_loader

@@ -21,7 +21,7 @@ import transformers
 import optimum_neuron
 from tests.docs import fences
 from tests.docs.fences import PYTHON, Fence
-from tests.tree import ROOT, syntax
+from tests.tree import NEEDS_EXTRA, ROOT, lacks_extra, syntax
 
 OBJECTS = {"Path", "compile_fx", "load", "model", "wrap"}
 """Names that usage lines call without importing or making them."""
@@ -61,7 +61,10 @@ DOCTESTS = [example for example in DOCSTRINGS if doctest.DocTestParser().get_exa
 
 
 def module_of(path) -> Any:
-    return importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    if lacks_extra(name):
+        pytest.skip(f"pip install {NEEDS_EXTRA[name]}")
+    return importlib.import_module(name)
 
 
 def test_there_are_examples():
