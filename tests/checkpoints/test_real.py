@@ -26,7 +26,7 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "neff"))
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda checkpoint: checkpoint.name)
 def test_checkpoint_matches_its_row(checkpoint):
     import transformers
@@ -68,7 +68,7 @@ def test_words_are_split_as_in_the_package(name, text, tokens):
     assert tokenizer.convert_ids_to_tokens(ids) == [tokenizer.cls_token, *cut, tokenizer.sep_token]
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 def test_sentences_of_minilm():
     from transformers import AutoModel, AutoTokenizer
 
@@ -91,7 +91,7 @@ def test_sentences_of_minilm():
     assert similar[0, 1] > 0.7 and similar[0, 2] < 0.2
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(
     ("name", "text", "num_right", "num_tokens"),
     [
@@ -126,7 +126,7 @@ def test_masked_tokens(name, text, num_right, num_tokens):
     assert (int((found_BV.argmax(-1) == ids_T[places]).sum()), len(places)) == (num_right, num_tokens)
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 def test_pages_of_pp_lcnet():
     from PIL import Image, ImageDraw, ImageFont
     from transformers import AutoImageProcessor, AutoModelForImageClassification
@@ -148,7 +148,7 @@ def test_pages_of_pp_lcnet():
     assert [model.config.id2label[index] for index in found_BC.argmax(-1).tolist()] == ["0", "90", "180", "270"]
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=5)
 def test_recordings_of_whisper():
     """The same tokens with timestamps as transformers', and the same times of words."""
     import wave

@@ -40,7 +40,7 @@ def pipeline(published, tmp_path):
     return write
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name != "flux"])
 def test_every_pipeline_has_time_memory_and_money(pipeline, name):
     report = estimate(pipeline(name), instance="inf2.xlarge")
@@ -53,7 +53,7 @@ def test_every_pipeline_has_time_memory_and_money(pipeline, name):
     assert report.latency_ms.high / report.latency_ms.low > 1.5 and report.notes
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_denoising_steps_dominate(pipeline):
     folder = pipeline("sd-1.5")
     ten, twenty = (estimate(folder, instance="inf2.xlarge", num_inference_steps=n).latency_ms.value for n in (10, 20))
@@ -62,7 +62,7 @@ def test_denoising_steps_dominate(pipeline):
     assert twenty - ten > 10 * estimate(folder, instance="inf2.xlarge").bounds["unet"]
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_guidance_takes_second_core_or_twice_the_time(pipeline):
     folder = pipeline("sd-1.5")
     apart, together, without = (
@@ -75,21 +75,21 @@ def test_guidance_takes_second_core_or_twice_the_time(pipeline):
     assert without.throughput_per_s.value == pytest.approx(2 * apart.throughput_per_s.value, rel=0.01)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_first_text_encoder_can_be_left_out(pipeline):
     unet = ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW, **FEW_LEVELS_XL, "cross_attention_dim": 1280})
     refiner = pipeline("sdxl", _class_name="StableDiffusionXLImg2ImgPipeline", text_encoder=None, unet=unet)
     assert "text_encoder" not in estimate(refiner, instance="inf2.xlarge").memory
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_third_text_encoder_can_be_left_out(pipeline):
     with_t5 = estimate(pipeline("sd3"), instance="inf2.xlarge")
     without = estimate(pipeline("sd3", text_encoder_3=None), instance="inf2.xlarge")
     assert without.parts_ms["transformer"] == with_t5.parts_ms["transformer"]  # zeros take their place
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_refiner_takes_on_latents_of_the_base(pipeline):
     base = pipeline("sdxl")
     unet = ("diffusers", "UNet2DConditionModel", {**SDXL, **FEW, **FEW_LEVELS_XL, "cross_attention_dim": 1280})
@@ -104,7 +104,7 @@ def test_refiner_takes_on_latents_of_the_base(pipeline):
     assert caught.value.details["option"] == "denoising_end"
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_larger_images_and_batches_take_longer(pipeline):
     folder = pipeline("sd-1.5")
     small, large, four = (
@@ -115,7 +115,7 @@ def test_larger_images_and_batches_take_longer(pipeline):
     assert 3 * small < four < 4.5 * small
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize(
     ("name", "class_name"),
     [
@@ -129,7 +129,7 @@ def test_initial_image_is_encoded(pipeline, name, class_name):
     assert "vae_encoder" in report.parts_ms and report.memory["vae_encoder"] > 0
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_too_large_transformer_is_sharded(pipeline):
     report = estimate(pipeline("flux"), instance="trn1.32xlarge")
     assert report.num_cores.value == 2 and report.num_copies.value == 16
@@ -208,14 +208,14 @@ def test_missing_library_is_named(pipeline, monkeypatch):
         estimate(pipeline("sd-1.5", unet=changed, vae=("diffusers", "AutoencoderKL", {})), instance="inf2.xlarge")
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_too_large_model_reports_what_would_fit(pipeline):
     with raises(DeviceMemoryError) as error:
         estimate(pipeline("sd-1.5"), instance="inf2.xlarge", batch_size=4, height=2048, width=2048)
     assert error.value.details["hbm_bytes"]["scratch"] > 9 * 2**30
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_command(cli, pipeline):
     folder = str(pipeline("sd-1.5"))
     result = cli("neuron", "estimate", folder, "--instance", "inf2.xlarge", "--num_inference_steps", "20")
@@ -230,7 +230,7 @@ def test_component_has_the_parameters_of_its_published_checkpoint(pipeline):
     assert sdxl.weight_bytes("unet", "float32", 1) == 4 * 2_567_463_684
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_shares_of_a_transformer_add_up(pipeline):
     num_cores = 16
     small = {"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 16, "axes_dims_rope": [16, 56, 56]}
@@ -245,7 +245,7 @@ def test_shares_of_a_transformer_add_up(pipeline):
     assert (share.num_collectives, whole.num_collectives) == (5, 0)
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_published_pipelines_are_predicted():
     sys.path.append(str(Path(__file__).parents[2] / "tools/fidelity"))
     from cases import cases, read_rows
@@ -255,7 +255,7 @@ def test_published_pipelines_are_predicted():
     assert len(errors) == 4 and max(errors) < 0.07
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize("name", ["sd-img2img", "sd-controlnet-2", "ltx", "ddpm"])
 def test_pipeline_is_counted_as_its_export(tmp_path, name):
     folder, exported = save_pipeline(tmp_path / name, name), tmp_path / "exported"
@@ -272,7 +272,7 @@ def test_pipeline_is_counted_as_its_export(tmp_path, name):
     assert error.value.details["options"] == ["batch_size", "height"]
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_compiled_pipeline_is_estimated_with_its_largest_sizes(tmp_path):
     folder, exported = save_pipeline(tmp_path / "sd", "sd"), tmp_path / "exported"
     sizes = {"height": 32, "width": [32, 64], "batch_size": 2, "disable_validation": True, "instance_type": "inf2"}
@@ -284,7 +284,7 @@ def test_compiled_pipeline_is_estimated_with_its_largest_sizes(tmp_path):
     assert report.hbm_bytes_per_step.value == largest
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=6)
 def test_prompts_are_as_long_as_the_text_encoder_reads(pipeline):
     clip = ("transformers", "CLIPTextModel", {**SMALL_CLIP, "max_position_embeddings": 16})
     assert estimate(pipeline("sd-1.5", text_encoder=clip), instance="inf2.xlarge", height=64, width=64).memory
