@@ -149,13 +149,17 @@ def _filled(name: str, given: Mapping[str, Any] | None, **defaults: object) -> C
 
 
 def _make_groups(config: Config) -> None:
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=config["tensor_parallel_size"],
-        pipeline_model_parallel_size=config["pipeline_parallel_size"],
-        context_parallel_size=config["context_parallel_size"],
-        expert_model_parallel_size=config["expert_parallel_size"],
-        lnc_size=config["lnc_size"],
-    )
+    """Make the groups; those that a script has made for the same degrees stay."""
+    axes = {
+        "tensor_model_parallel_size": parallel_state.TENSOR,
+        "pipeline_model_parallel_size": parallel_state.PIPELINE,
+        "context_parallel_size": parallel_state.CONTEXT,
+        "expert_model_parallel_size": parallel_state.EXPERT,
+    }
+    degrees = {name: config[name.replace("_model", "")] for name in axes}
+    has_groups = parallel_state.model_parallel_is_initialized()
+    if not has_groups or degrees != {name: axis.size() for name, axis in axes.items()}:
+        parallel_state.initialize_model_parallel(**degrees, lnc_size=config["lnc_size"])
 
 
 def initialize_parallel_model(
@@ -177,9 +181,6 @@ def initialize_parallel_model(
     if not parallel_state.model_parallel_is_initialized():
         _make_groups(nxd_config)
     init, has_stages = nxd_config["model_init_config"], nxd_config["pipeline_parallel_size"] > 1
-    if has_stages and init["meta_device_init"]:
-        message = "Stages of a pipeline are cut from a model with values."
-        raise ConfigError(message, hint="Pass meta_device_init=False.", option="meta_device_init")
     if init["meta_device_init"]:
         model = _on_meta(model_fn, include_buffers, args, kwargs)
         _give_memory(model)

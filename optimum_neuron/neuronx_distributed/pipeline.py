@@ -18,6 +18,7 @@ from torch.distributed import pipelining
 
 from ..base.wording import listed
 from ..errors import ConfigError, ModelError, ShapeError
+from ..xla import mixed
 from . import mappings
 from .agreement import require_agreement
 from .grads import bucket_allreduce_gradients
@@ -251,7 +252,8 @@ class NxDPPModel(nn.Module):
         any_input = next(iter(moved.values()))
         first = (any_input,) if 0 in self._stages else ()
         last = {"target": any_input, "losses": losses} if mode == "step" and self._has_last else {}
-        return getattr(self._schedules[key], mode)(*first, **last, **moved)
+        with mixed.without_reentrant_checkpoints():  # torch's stages ask for the gradients of what they receive
+            return getattr(self._schedules[key], mode)(*first, **last, **moved)
 
     @property
     def _has_last(self) -> bool:

@@ -7,6 +7,7 @@ and positions, is computed in each stage that needs it, and so are shapes of val
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -175,7 +176,9 @@ class _Cut:
         self._again: set[torch.fx.Node] = set()
         stage = 0
         for node in self._nodes:
-            self._home[node] = stage
+            # An item of a tuple stays with it: stages send tensors alone.
+            is_item = node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node)
+            self._home[node] = self._home[node.args[0]] if is_item else stage
             if self._is_computed_again(node):
                 self._again.add(node)
             if node.op == "call_module" and node.target in cuts:
@@ -183,9 +186,16 @@ class _Cut:
         self._count = stage + 1
 
     def _is_computed_again(self, node: torch.fx.Node) -> bool:
-        """Whether each stage that needs a value computes it: attributes, shapes, and what depends on inputs alone."""
+        """Whether each stage that needs a value computes it: attributes, shapes, and what depends on inputs alone.
+
+        So are results of leaves without parameters, such as the pair of rotary embeddings: stages send tensors alone.
+        """
         if node.op == "get_attr":
             return True
+        if node.op == "call_module":
+            leaf = self._module.get_submodule(str(node.target))
+            is_random = any(word in type(leaf).__name__.lower() for word in _RANDOM)
+            return not is_random and next(leaf.parameters(), None) is None
         if node.op not in ("call_function", "call_method"):
             return False
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint as _checkpoint
 
 from ..errors import ConfigError
+
+_ASKS_GRADIENTS_OF_INPUTS = contextvars.ContextVar("_ASKS_GRADIENTS_OF_INPUTS", default=False)
 
 
 class autocast(torch.autocast):  # noqa: N801  (torch_xla's name)
@@ -58,10 +62,21 @@ def checkpoint(function: Callable[..., Any], *args: object, use_reentrant: bool 
     Args:
         function: the function.
         *args: its arguments.
-        use_reentrant: as of `torch.utils.checkpoint.checkpoint`.
+        use_reentrant: as of `torch.utils.checkpoint.checkpoint`; False inside `without_reentrant_checkpoints`.
         **kwargs: `preserve_rng_state`, and without `use_reentrant` arguments of the function.
     """
+    use_reentrant = use_reentrant and not _ASKS_GRADIENTS_OF_INPUTS.get()
     return _checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
+
+
+@contextlib.contextmanager
+def without_reentrant_checkpoints() -> Iterator[None]:
+    """Let the gradients of inputs alone be asked for, which torch refuses for reentrant checkpoints."""
+    token = _ASKS_GRADIENTS_OF_INPUTS.set(True)
+    try:
+        yield
+    finally:
+        _ASKS_GRADIENTS_OF_INPUTS.reset(token)
 
 
 def optimization_barrier_(tensors: Sequence[torch.Tensor]) -> None:

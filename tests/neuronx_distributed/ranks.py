@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import sys
@@ -41,6 +42,7 @@ from optimum_neuron.neuronx_distributed import (
     qkv_linear,
     random_numbers,
 )
+from optimum_neuron.xla import mixed
 
 STATE = parallel_state
 VOCABULARY, HIDDEN, BATCH, LENGTH = 12, 8, 4, 6
@@ -345,14 +347,31 @@ class Layer(nn.Module):
         return hidden + self.down(F.gelu(self.up(hidden))) * mask + 0.1 * first
 
 
+class Waves(nn.Module):
+    """A pair that all layers need, as of rotary embeddings; a leaf of the graph where its class is named."""
+
+    def forward(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = ids.unsqueeze(-1).to(hidden.dtype)
+        return angles.cos(), angles.sin()
+
+
+class WavedLayer(Layer):
+    """A layer of a pair, whose activations are computed again in the backward pass."""
+
+    def forward(self, hidden: torch.Tensor, mask: torch.Tensor, first: torch.Tensor, waves: Any) -> torch.Tensor:
+        cos, sin = waves
+        return mixed.checkpoint(super().forward, hidden * cos + sin, mask, first)
+
+
 class Staged(nn.Module):
     """Embeddings that are the head too, a value that all layers need, and a choice of outputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[Layer] = Layer) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.embed = nn.Embedding(VOCABULARY, HIDDEN)
-        self.layers = nn.ModuleList(Layer() for _ in range(4))
+        self.waves = Waves() if kind is WavedLayer else None
+        self.layers = nn.ModuleList(kind() for _ in range(4))
         self.head = nn.Linear(HIDDEN, VOCABULARY, bias=False)
         self.head.weight = self.embed.weight
 
@@ -360,8 +379,9 @@ class Staged(nn.Module):
         batch_size, length = ids.shape
         hidden = first = self.embed(ids)
         mask = (ids > 1).unsqueeze(-1).float()
+        waves = () if self.waves is None else (self.waves(hidden, ids),)
         for layer in self.layers:
-            hidden = layer(hidden, mask, first)
+            hidden = layer(hidden, mask, first, *waves)
         logits = self.head(hidden.view(batch_size * length, -1))
         if labels is None:
             return logits.view(batch_size, length, -1)
@@ -433,18 +453,32 @@ def pipelines(device: str, rank: int) -> None:
 def pipelines_of_configurations(device: str, rank: int) -> None:
     """`initialize_parallel_model` divides the layers equally, and states have the names of the model."""
     options = {
-        "transformer_layer_cls": Layer, "num_microbatches": 1, "output_loss_value_spec": (True, False),
+        "transformer_layer_cls": WavedLayer, "num_microbatches": 1, "output_loss_value_spec": (True, False),
         "input_names": ["ids", "labels"], "auto_partition": True, "trace_file_path": None,
+        "leaf_module_cls": [Waves.__name__],
     }  # fmt: skip
+    make = functools.partial(Staged, WavedLayer)
+
+    def draw(module: nn.Module, device: torch.device) -> None:
+        for parameter in module.parameters(recurse=False):
+            nn.init.zeros_(parameter)
+
+    STATE.initialize_model_parallel(pipeline_model_parallel_size=2)  # as scripts that set seeds before
+    with pytest.raises(ConfigError):
+        configuration.neuronx_distributed_config(tensor_parallel_size=2)
     config = configuration.neuronx_distributed_config(
-        pipeline_parallel_size=2, pipeline_config=options, optimizer_config={"zero_one_enabled": device == "xla"}
+        pipeline_parallel_size=2,
+        pipeline_config=options,
+        optimizer_config={"zero_one_enabled": device == "xla"},
+        model_init_config={"meta_device_init": True, "param_init_fn": draw},
     )
-    model = configuration.initialize_parallel_model(config, Staged)
+    model = configuration.initialize_parallel_model(config, make)
+    model.load_state_dict(make().state_dict())
     optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
     ids, labels = batch()
     loss = model.run_train(ids=ids, labels=labels)
     optimizer.step()
-    reference = Staged()
+    reference = make()
     reference(ids, labels)[0].backward()
     norm = nn.utils.get_total_norm([one.grad for one in reference.parameters()])
     assert optimizer.grad_norm.item() == pytest.approx(norm.item(), rel=1e-5)
@@ -456,7 +490,7 @@ def pipelines_of_configurations(device: str, rank: int) -> None:
     model.load_state_dict(reference.state_dict())
     for wrong in ({**options, "num_microbatch": 2}, {"num_microbatches": 2}):
         with pytest.raises(ConfigError):
-            configuration.initialize_parallel_model({**config, "pipeline_config": wrong}, Staged)
+            configuration.initialize_parallel_model({**config, "pipeline_config": wrong}, make)
     STATE.destroy_model_parallel()
 
 
