@@ -149,7 +149,7 @@ def _filled(name: str, given: Mapping[str, Any] | None, **defaults: object) -> C
 
 
 def _make_groups(config: Config) -> None:
-    """Make the groups; those that a script has made for the same degrees stay."""
+    """Make the groups. Groups that the script made for the same degrees stay."""
     axes = {
         "tensor_model_parallel_size": parallel_state.TENSOR,
         "pipeline_model_parallel_size": parallel_state.PIPELINE,

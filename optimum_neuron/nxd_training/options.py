@@ -87,7 +87,7 @@ _PRECISIONS: dict[str, tuple[bool, bool, bool]] = {  # weights of 16 bits, float
 
 
 def unused(given: Given, *, extra: Sequence[str] = ()) -> list[str]:
-    """Return the keys that were not taken; those that NxD does not have are errors."""
+    """Return the keys that were not taken. A key that NxD does not have is an error."""
     rest, problems = given.rest(), []
     sections = {prefix.removesuffix(".") for prefix in _SECTIONS} if not extra else set(_NXD_SECTIONS)
     known = set(extra) or _KEYS

@@ -149,7 +149,7 @@ _OTHERS = "others"
 
 
 def flat(values: Constants) -> dict[str, float]:
-    """Return the constants that measurements can move, by name; those that are 0 have no logarithm."""
+    """Return the constants that measurements can move, by name. A constant of 0 has no logarithm and is left out."""
     found = {f"cores.{g}.{name}": value for g, core in values.cores.items() for name, value in vars(core).items()}
     for name, host in values.hosts.items():
         found |= {f"hosts.{name}.token_ms": host.token_ms, f"hosts.{name}.row_ms": host.row_ms}

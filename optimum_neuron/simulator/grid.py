@@ -18,7 +18,7 @@ from .result import Estimate
 
 BATCHES = (1, 4, 16, 64)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-"""Sizes that are tried; those that do not fit a core or the model are left out."""
+"""Sizes that are tried. A size that does not fit a core or the model is left out."""
 TIMES = ("ttft_ms", "tpot_ms", "latency_ms", "tokens_per_s", "usd_per_1m")
 
 

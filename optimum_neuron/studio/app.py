@@ -105,7 +105,7 @@ def _problem(request: Request) -> str:
 
 
 async def _forms(request: Request) -> object:
-    """Read a body of JSON; what is wrong with it is said where it is used."""
+    """Return the JSON of a body, or None if it is too large or invalid."""
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -2,7 +2,7 @@
 
 Operations of the core that wait for the same operations of the CPU are one segment, so a model has as few as its CPU
 operations allow: those of the CPU that wait for segment n-1 run before segment n. Bookkeeping (sizes, lists, numbers)
-has no place of its own: whoever reads it computes it. Sizes of what a core makes are fixed, so nothing waits for them.
+is computed by each part that reads it. The size of a core's result is fixed, so nothing waits for it.
 """
 
 from __future__ import annotations
