@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html.parser
 import json
 import re
 import shutil
@@ -40,31 +39,9 @@ from optimum_neuron.simulator import (
     poisson_trace,
     sweep_capacity,
 )
+from tests.markup import Checked
 
-VOID = {"meta", "input", "br", "wbr", "link", "img"}
 EVIL = "</script><script>alert('1')</script>\"&"
-
-
-class Checked(html.parser.HTMLParser):
-    """Collects tags and texts, and fails where a tag is not closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[tuple[str, dict]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, text):
-        if self.open[-1:] not in (["script"], ["style"]):
-            self.text.append(text)
 
 
 @pytest.fixture(scope="module")

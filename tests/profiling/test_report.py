@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html.parser
 import json
 import re
 import shutil
@@ -12,28 +11,7 @@ import subprocess
 import pytest
 
 from optimum_neuron.profiling import drawing, page, report, short_line
-
-VOID = {"meta", "input", "br", "wbr", "link", "img"}
-
-
-class Checked(html.parser.HTMLParser):
-    """Collects tags, and fails where one is not closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open, self.found, self.text = [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, text):
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.text.append(text)
+from tests.markup import Checked
 
 
 def parsed(text):
