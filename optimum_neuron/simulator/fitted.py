@@ -137,13 +137,6 @@ def read_constants(path: str | Path) -> Constants:
     return values
 
 
-def as_constants(given: str | Path | Constants | None) -> Constants:
-    """Return the constants of a file, constants as they are, or for None those of this version."""
-    if given is None:
-        return constants()
-    return given if isinstance(given, Constants) else read_constants(given)
-
-
 _OTHERS = "others"
 """Name of the families of instances that have no time of their own."""
 

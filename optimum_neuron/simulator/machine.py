@@ -23,7 +23,7 @@ from ..hardware import (
     resolve_target,
 )
 from .device_time import CoreRates, core_rates
-from .fitted import Constants, CoreConstants, as_constants, constants as shipped_constants
+from .fitted import Constants, CoreConstants, constants as shipped_constants, read_constants
 from .work import Work
 
 MAX_SIZE = 2**20
@@ -118,8 +118,15 @@ def choose_machine(
         source = f"${total:g} an hour{each}: {chosen.value.source('price_on_demand_usd_per_h')}"
     else:
         source = f"no price of {chosen.value.name} is published: pass --price"
-    values = shipped_constants() if constants is None else as_constants(constants)
+    values = as_constants(constants)
     return Machine(instance=chosen, target=target, price_usd_per_h=total, price_source=source, constants=values)
+
+
+def as_constants(given: str | Path | Constants | None) -> Constants:
+    """Return the constants of a file, constants as they are, or for None those of this version."""
+    if given is None:
+        return shipped_constants()
+    return given if isinstance(given, Constants) else read_constants(given)
 
 
 def require_one_instance(machine: Machine, what: str) -> None:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ...base.wording import counted
 from ...errors import ConfigError
 from ...files.atomic import write_bytes
-from ..fitted import Band, Constants, as_constants, flat, to_file, with_flat
+from ..fitted import Band, Constants, flat, to_file, with_flat
+from ..machine import as_constants
 from ..result import WIDE, Quantity
 from .contradictions import FAR, why_contradicted
 from .predicting import NORMAL, Prediction, require_plausible

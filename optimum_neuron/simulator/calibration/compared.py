@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..fitted import Constants, as_constants
+from ..fitted import Constants
+from ..machine import as_constants
 from ..result import EXACT, Quantity
 from .measured import METRICS
 from .predicting import Prediction, require_plausible
