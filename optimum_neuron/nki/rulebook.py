@@ -76,7 +76,7 @@ class Rule(enum.Enum):
     => Trace the kernel again."""
     REGISTER_BRANCH = """branch: A branch depends on a register.
     => Use `while register:`, or nl.where."""
-    TENSOR_BRANCH = """branch: A branch or a loop depends on the elements of a tensor, which nobody knows when a
+    TENSOR_BRANCH = """branch: A branch or a loop depends on the elements of a tensor, which are unknown when a
     kernel is compiled.
     => Compute both sides and choose with nl.where or a mask; compare a tensor that may be missing with None."""
     BOTH_IN_PSUM = """buffer: {opcode}: {names:list} are both in psum, and one instruction reads one of them there.

@@ -138,7 +138,7 @@ def read_constants(path: str | Path) -> Constants:
 
 
 _OTHERS = "others"
-"""Name of the families of instances that have no time of their own."""
+"""Name of the instance families without separate times."""
 
 
 def flat(values: Constants) -> dict[str, float]:

@@ -29,7 +29,7 @@ def why_contradicted(value: CalibratedValue, others: Sequence[CalibratedValue], 
     Args:
         value: that is far.
         others: all values of the calibration.
-        pulls: factor on each constant that would explain it alone, for those that could.
+        pulls: factor on each constant that could explain it alone.
     """
     own, first = value.prediction, value.prediction.first
     for other in others:
