@@ -77,8 +77,28 @@ def is_divided(tensor: torch.Tensor) -> bool:
     return bool(getattr(tensor, "tensor_model_parallel", False))
 
 
+def is_of_expert(tensor: torch.Tensor) -> bool:
+    """Whether ranks of expert parallelism have a parameter of other experts."""
+    return bool(getattr(tensor, "expert_model_parallel", False))
+
+
+def set_experts(tensor: torch.Tensor, num_parts: int, rank: int) -> None:
+    """Say that ranks of expert parallelism divide the first dimension.
+
+    Args:
+        tensor: this rank's part.
+        num_parts: number of ranks.
+        rank: this rank among them.
+    """
+    tensor.expert_model_parallel = True
+    tensor.expert_parts = (num_parts, rank)
+
+
 def part_of(whole: torch.Tensor, like: torch.Tensor, rank: int, name: str = "") -> torch.Tensor:
-    """The part of a whole tensor that a rank has, by the attributes of `like`."""
+    """The part of a whole tensor that a rank of tensor parallelism has, by the attributes of `like`."""
+    if is_of_expert(like):
+        count, place = like.expert_parts
+        whole = whole.chunk(count)[place]
     if not is_divided(like):
         return whole
     dim, stride, count = like.partition_dim, like.partition_stride, like.num_partitions

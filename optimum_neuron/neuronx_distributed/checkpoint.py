@@ -23,10 +23,10 @@ from .agreement import ending_together, require_agreement, require_everywhere
 from .checkpoint_writer import WRITER, completed_tags
 from .checkpointing import PathLike, give, local_path, ranks_of_axes, require_file
 from .optimizer import NxDOptimizer
-from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR, is_global_rank_zero
+from .parallel_state import DATA, EXPERT, EXPERT_DATA, PIPELINE, TENSOR, is_global_rank_zero
 from .zero import NeuronZero1Optimizer
 
-_NAME = re.compile(r"dp_rank_(\d+)(?:_ep_rank_\d+)?_tp_rank_(\d+)_pp_rank_(\d+)\.pt")
+_NAME = re.compile(r"dp_rank_(\d+)(?:_ep_rank_(\d+))?_tp_rank_(\d+)_pp_rank_(\d+)\.pt")
 
 
 def save_checkpoint(
@@ -74,12 +74,12 @@ def save_checkpoint(
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "checkpoint").write_text("1")
     items: list[tuple[Any, Path, bool]] = []
-    tp, _, dp = ranks_of_axes()
-    if model is not None and dp == 0:
+    is_first = EXPERT_DATA.rank() == 0  # of the ranks with the same part; without experts, those of data parallelism
+    if model is not None and is_first:
         items.append((_states(model), folder / "model" / _name(), use_xser))
     if optimizer is not None:
         has_zero = _is_zero(optimizer) if not isinstance(optimizer, dict) else zero1_optimizer
-        if has_zero or dp == 0:
+        if has_zero or is_first:
             items.append((_states(optimizer), folder / "optim" / _name(by_data=has_zero), use_xser))
     if is_global_rank_zero():
         for name, data in (("scheduler", scheduler), ("user_content", user_content)):
@@ -156,14 +156,15 @@ def load_checkpoint(
     finalize_checkpoint()
     folder = local_path(path) / _complete(local_path(path), tag)
     if model is not None:
-        _require_degrees(folder / "model")
+        _require_degrees(folder / "model", expert=EXPERT.size())
         _load(model, folder / "model" / _name(), strict=strict)
     if optimizer is not None:
         has_zero = dict(_parts(folder / "optim")).get("data", 1) > 1
         if not isinstance(optimizer, dict):
             _require_zero(folder, has_zero, _is_zero(optimizer))
             has_zero = _is_zero(optimizer)
-        _require_degrees(folder / "optim", data=DATA.size() if has_zero else 1)
+        sizes = {"data": DATA.size()} if has_zero else {"expert": EXPERT.size()}
+        _require_degrees(folder / "optim", **sizes)
         _load(optimizer, folder / "optim" / _name(by_data=has_zero))
     if scheduler is not None:
         _load(scheduler, folder / "scheduler.pt")
@@ -199,8 +200,9 @@ def _load(target: Any, file: Path, *, strict: bool = True) -> None:
 
 def _parts(folder: Path) -> Iterator[tuple[str, int]]:
     """Degrees with which a folder was written."""
-    ranks = [tuple(map(int, match.groups())) for match in map(_NAME.fullmatch, sorted(_names(folder))) if match]
-    for place, name in enumerate(("data", "tensor", "pipeline")):
+    found = [match for match in map(_NAME.fullmatch, sorted(_names(folder))) if match]
+    ranks = [tuple(map(int, match.groups(default="0"))) for match in found]
+    for place, name in enumerate(("data", "expert", "tensor", "pipeline")):
         yield name, 1 + max((rank[place] for rank in ranks), default=0)
 
 
@@ -208,10 +210,10 @@ def _names(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir()] if folder.is_dir() else []
 
 
-def _require_degrees(folder: Path, data: int = 1) -> None:
+def _require_degrees(folder: Path, data: int = 1, expert: int = 1) -> None:
     """Require that a folder was written with the degrees of this run."""
     saved = dict(_parts(folder))
-    own = {"data": data, "tensor": TENSOR.size(), "pipeline": PIPELINE.size()}
+    own = {"data": data, "expert": expert, "tensor": TENSOR.size(), "pipeline": PIPELINE.size()}
     problem = None
     if _names(folder) and saved != own:
         text = ", ".join(f"{name} {saved[name]} (here {own[name]})" for name in own if saved[name] != own[name])

@@ -20,7 +20,7 @@ from ..xla import serialization
 from .agreement import ending_together, require_everywhere
 from .attributes import is_divided, part_of
 from .moving import cast_all, to_cpu
-from .parallel_state import DATA, PIPELINE, TENSOR
+from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR
 
 PathLike = str | os.PathLike[str]
 
@@ -78,6 +78,9 @@ def save(
         down_cast_bf16: write floats of 32 bits as bfloat16.
         master_dp_only: ranks of data parallelism have the same states, so the first writes.
     """
+    if EXPERT.is_made() and EXPERT.size() > 1 and master_dp_only:
+        message = "Ranks with other experts would write the same file."
+        raise ConfigError(message, hint="Call save_checkpoint, or pass master_dp_only=False.", ranks=EXPERT.size())
     writes = ranks_of_axes()[2] == 0 or not master_dp_only
     path = local_path(output_dir) / _name(master_dp_only)
     data = cast_all(dict(checkpoint)) if down_cast_bf16 else dict(checkpoint)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..base.model_facts import facts_of
-from ..errors import ConfigError, ModelError, invalid_choice
+from ..errors import ConfigError, ModelError, NotSupportedError, invalid_choice
 from . import parallel_state
 from .activation_checkpoint import apply_activation_checkpointing
 from .agreement import require_agreement
@@ -31,7 +31,7 @@ from .moving import get_device, move_model_to_device
 from .optimizer import NxDOptimizer
 from .padding import pad_model as pad
 from .pipeline import NxDPPModel
-from .zero import NeuronZero1Optimizer
+from .zero import NeuronEPZero1Optimizer, NeuronZero1Optimizer
 
 Config = dict[str, Any]
 _logger = logging.getLogger("Neuron")
@@ -150,6 +150,10 @@ def _filled(name: str, given: Mapping[str, Any] | None, **defaults: object) -> C
 
 def _make_groups(config: Config) -> None:
     """Make the groups. Groups that the script made for the same degrees stay."""
+    if config["expert_parallel_size"] > 1 and config["context_parallel_size"] > 1:
+        message = "Ranks cannot divide both experts and sequences."
+        hint = "Pass expert_parallel_size=1 or context_parallel_size=1."
+        raise NotSupportedError(message, hint=hint, option="expert_parallel_size")
     axes = {
         "tensor_model_parallel_size": parallel_state.TENSOR,
         "pipeline_model_parallel_size": parallel_state.PIPELINE,
@@ -288,7 +292,8 @@ def initialize_parallel_optimizer(
     options, precision = nxd_config["optimizer_config"], nxd_config["mixed_precision_config"]
     if not options["zero_one_enabled"]:
         return NxDOptimizer(optimizer_class(parameters, **defaults), nxd_config)
-    optimizer = NeuronZero1Optimizer(
+    kind = NeuronEPZero1Optimizer if parallel_state.EXPERT.size() > 1 else NeuronZero1Optimizer
+    optimizer = kind(
         parameters,
         optimizer_class,
         grad_clipping=options["grad_clipping"],

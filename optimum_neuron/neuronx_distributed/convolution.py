@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings
 from .arithmetic import divide, get_padding_length
-from .layers import Initializer, parallel_parameter, summed_gradient
+from .layers import summed_gradient
+from .parameters import Initializer, parallel_parameter
 
 Sizes = int | tuple[int, int]
 CHANNELS = -3

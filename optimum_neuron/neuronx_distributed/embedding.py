@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings, simulated
 from .arithmetic import divide, get_padding_length
-from .layers import Initializer, draw, parallel_parameter
+from .parameters import Initializer, draw, parallel_parameter
 
 
 class ParallelEmbedding(nn.Module):

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ..errors import ConfigError
 from . import mappings
-from .attributes import is_divided
+from .attributes import is_divided, is_of_expert
 from .parallel_state import CONTEXT, DATA, EXPERT, EXPERT_DATA, PIPELINE, TENSOR
 
 _BUCKET_BYTES = 512 * 2**20
@@ -47,7 +47,7 @@ def get_grad_norm(
             continue
         share = torch.linalg.vector_norm(gradient, norm_type) ** norm_type
         share = share if is_divided(one) else share / tp_size
-        if getattr(one, "expert_model_parallel", False):
+        if is_of_expert(one):
             of_experts += share
         else:
             total += share

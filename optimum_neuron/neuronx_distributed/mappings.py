@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import ConfigError, ShapeError
-from .parallel_state import CONTEXT, TENSOR
+from .parallel_state import CONTEXT, EXPERT, TENSOR
 from .simulated import is_simulated, rank_of, whole_world
 
 Group: TypeAlias = dist.ProcessGroup | None
@@ -45,6 +45,11 @@ class Mapping(torch.autograd.Function):
 def group_or_tensor(group: Group) -> Group:
     """The group itself, or that of tensor parallelism; None: there is none, and this rank is alone."""
     return group if group is not None or not TENSOR.is_made() else TENSOR.group()
+
+
+def group_or_expert(group: Group) -> Group:
+    """The group itself, or that of expert parallelism; None: this rank has all experts."""
+    return group if group is not None or not EXPERT.is_made() else EXPERT.group()
 
 
 def size_of(group: Group) -> int:
@@ -94,7 +99,7 @@ def split(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     size = size_of(group)
     if size == 1:
         return value.view_as(value)
-    parts = _equal_parts(value, dim, size)
+    parts = equal_parts(value, dim, size)
     if is_simulated(group):
         return torch.stack(parts).index_select(0, rank_of(group).reshape(1))[0]
     return parts[rank_in(group)].clone(memory_format=torch.contiguous_format)
@@ -105,7 +110,7 @@ def reduce_scatter(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     size = size_of(group)
     if size == 1:
         return value.view_as(value)
-    parts = torch.stack(_equal_parts(value, dim, size))
+    parts = torch.stack(equal_parts(value, dim, size))
     if is_simulated(group):
         return torch.ops.neuron.reduce_scatter(value, dim % value.ndim, whole_world(group))
     part = parts.new_empty(1, *parts.shape[1:])
@@ -113,7 +118,8 @@ def reduce_scatter(value: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
     return part[0]
 
 
-def _equal_parts(value: torch.Tensor, dim: int, count: int) -> tuple[torch.Tensor, ...]:
+def equal_parts(value: torch.Tensor, dim: int, count: int) -> tuple[torch.Tensor, ...]:
+    """Parts of a dimension, which ranks can divide."""
     length = value.shape[dim]
     if length % count:
         message = f"{count} ranks cannot divide dimension {dim} of a tensor of shape {list(value.shape)}."
@@ -122,7 +128,8 @@ def _equal_parts(value: torch.Tensor, dim: int, count: int) -> tuple[torch.Tenso
     return value.chunk(count, dim)
 
 
-def _map(value: torch.Tensor, ahead: Change, back: Change) -> torch.Tensor:
+def apply(value: torch.Tensor, ahead: Change, back: Change) -> torch.Tensor:
+    """A change of a tensor, whose gradient another one changes."""
     result: torch.Tensor = Mapping.apply(value, ahead, back)
     return result
 
@@ -135,7 +142,7 @@ def copy_to_tensor_model_parallel_region(input_: torch.Tensor, process_group: Gr
         process_group: the ranks; None: those of tensor parallelism.
     """
     group = group_or_tensor(process_group)
-    return _map(input_, same, lambda gradient: reduce(gradient, group))
+    return apply(input_, same, lambda gradient: reduce(gradient, group))
 
 
 def reduce_from_tensor_model_parallel_region(input_: torch.Tensor, process_group: Group = None) -> torch.Tensor:
@@ -146,7 +153,7 @@ def reduce_from_tensor_model_parallel_region(input_: torch.Tensor, process_group
         process_group: the ranks; None: those of tensor parallelism.
     """
     group = group_or_tensor(process_group)
-    return _map(input_, lambda value: reduce(value, group), same)
+    return apply(input_, lambda value: reduce(value, group), same)
 
 
 def reduce_from_context_model_parallel_region(input_: torch.Tensor, process_group: Group = None) -> torch.Tensor:
@@ -216,7 +223,7 @@ def scatter_to_sequence_parallel_region(
         process_group: the ranks; None: those of tensor parallelism.
     """
     group, dim = group_or_tensor(process_group), sequence_dimension
-    return _map(input_, lambda value: split(value, dim, group), lambda gradient: gather(gradient, dim, group))
+    return apply(input_, lambda value: split(value, dim, group), lambda gradient: gather(gradient, dim, group))
 
 
 def gather_from_sequence_parallel_region(
@@ -232,7 +239,7 @@ def gather_from_sequence_parallel_region(
     """
     group, dim = group_or_tensor(process_group), sequence_dimension
     back = reduce_scatter if to_model_parallel else split
-    return _map(input_, lambda value: gather(value, dim, group), lambda gradient: back(gradient, dim, group))
+    return apply(input_, lambda value: gather(value, dim, group), lambda gradient: back(gradient, dim, group))
 
 
 def reduce_scatter_to_sequence_parallel_region(
@@ -250,7 +257,7 @@ def reduce_scatter_to_sequence_parallel_region(
         dtype: dtype in which the gradient is gathered; None: its own.
     """
     group, dim = group_or_tensor(process_group), sequence_dimension
-    return _map(
+    return apply(
         input_,
         lambda value: reduce_scatter(value, dim, group),
         lambda gradient: gather(gradient if dtype is None else gradient.to(dtype), dim, group).to(input_.dtype),
@@ -269,10 +276,10 @@ def scatter_to_process_group_spmd(
         process_group: the ranks; None: those of tensor parallelism.
     """
     group = group_or_tensor(process_group)
-    length = _equal_parts(input_, partition_dim, size_of(group))[0].shape[partition_dim]
+    length = equal_parts(input_, partition_dim, size_of(group))[0].shape[partition_dim]
 
     def ahead(value: torch.Tensor) -> torch.Tensor:
         places = torch.arange(length, device=value.device) + rank.reshape(()) * length
         return value.index_select(partition_dim, places)
 
-    return _map(input_, ahead, lambda gradient: gather(gradient, partition_dim, group))
+    return apply(input_, ahead, lambda gradient: gather(gradient, partition_dim, group))

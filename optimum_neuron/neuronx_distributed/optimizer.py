@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from . import grads
+from .attributes import is_of_expert
+from .parallel_state import EXPERT
 
 
 class NxDOptimizer(torch.optim.Optimizer):
@@ -98,10 +100,9 @@ class NxDOptimizer(torch.optim.Optimizer):
             self._grad_norm = self.optimizer.grad_norm
             return loss
         pairs = grads.gradients_of(self.optimizer)
-        of_experts = [gradient for one, gradient in pairs if getattr(one, "expert_model_parallel", False)]
         grads.bucket_allreduce_gradients([gradient for _, gradient in pairs])
-        if of_experts:
-            rest = [gradient for one, gradient in pairs if not getattr(one, "expert_model_parallel", False)]
+        if EXPERT.size() > 1:  # experts have the gradients of all its ranks' tokens already
+            rest = [gradient for one, gradient in pairs if not is_of_expert(one)]
             grads.bucket_allreduce_gradients(rest, reduce_over_ep_group=True)
         if options["grad_clipping"]:
             self._grad_norm = grads.clip_grad_norm([one for one, _ in pairs], options["max_grad_norm"])

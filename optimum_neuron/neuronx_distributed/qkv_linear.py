@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings
 from .arithmetic import divide
-from .layers import Initializer, default_init, parallel_parameter, summed_gradient
+from .layers import summed_gradient
 from .parallel_state import KV_SHARED, TENSOR, initialize_kv_group
+from .parameters import Initializer, default_init, parallel_parameter
 
 
 class GQAQKVColumnParallelLinear(nn.Module):

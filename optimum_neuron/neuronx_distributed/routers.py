@@ -1,6 +1,6 @@
-"""Routers of experts beyond `RouterTopK`, and experts that all tokens go through.
+"""Routers, which choose experts for tokens: by the largest scores, equally many, or in groups.
 
-layer = MoE(RouterSinkhorn(8, 1, 64), experts, shared_experts=SharedExperts(64, 128, 1, "silu"))
+layer = MoE(RouterSinkhorn(8, 1, 64), experts)
 """
 
 from __future__ import annotations
@@ -12,10 +12,78 @@ import torch.distributed as dist
 from torch import nn
 
 from ..errors import ConfigError, NotSupportedError, NumericsError, invalid_choice
-from .experts import ACT2FN, RouterTopK
-from .layers import ColumnParallelLinear, RowParallelLinear
 
 _ITERATIONS = 30
+_CPU = torch.device("cpu")
+
+
+class RouterTopK(nn.Module):
+    """A linear layer that scores experts; a token goes to those with the largest scores.
+
+    Args:
+        num_experts: number of experts.
+        top_k: experts of a token.
+        hidden_size: size of a token.
+        sequence_parallel_enabled: `MoE` gets parts of sequences, and gathers them.
+        sequence_dimension: dimension of the sequence; None: 0.
+        dtype: dtype of the weight.
+        device: device of the weight.
+        bias: add a bias.
+        tensor_model_parallel_group: not used; ranks have the router alike.
+        act_fn: "softmax" or "sigmoid", which makes affinities of scores.
+        apply_act_fn_over_topk: of the largest scores only.
+        jitter_eps: noise of inputs in training.
+        store_transposed_weights: have the weight transposed too, in `weight_T`, for NxD's kernels.
+    """
+
+    def __init__(
+        self,
+        num_experts: int,
+        top_k: int,
+        hidden_size: int,
+        sequence_parallel_enabled: bool = False,
+        sequence_dimension: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = _CPU,
+        bias: bool = False,
+        tensor_model_parallel_group: dist.ProcessGroup | None = None,
+        act_fn: str = "softmax",
+        apply_act_fn_over_topk: bool = False,
+        jitter_eps: float = 0.0,
+        store_transposed_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 < top_k <= num_experts:
+            message = f"A token cannot choose {top_k} of {num_experts} experts."
+            raise ConfigError(message, hint="Pass a top_k from 1 to num_experts.", top_k=top_k, num_experts=num_experts)
+        if act_fn not in ("sigmoid", "softmax"):
+            raise invalid_choice("act_fn", act_fn, ["sigmoid", "softmax"])
+        self.num_experts, self.top_k, self.hidden_size, self.act_fn = num_experts, top_k, hidden_size, act_fn
+        self.sequence_parallel_enabled, self.sequence_dimension = sequence_parallel_enabled, sequence_dimension
+        self.apply_act_fn_over_topk, self.jitter_eps = apply_act_fn_over_topk, jitter_eps
+        self.linear_router = nn.Linear(hidden_size, num_experts, bias=bias, dtype=dtype, device=device)
+        if store_transposed_weights:
+            self.weight_T = nn.Parameter(self.linear_router.weight.detach().T.clone(), requires_grad=False)
+
+    def forward(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return scores and affinities of all experts, and the chosen ones, a row for each token.
+
+        Args:
+            hidden_states: tokens.
+        """
+        inputs = hidden_states.to(self.linear_router.weight.dtype)
+        if self.jitter_eps and self.training:
+            inputs = inputs * torch.empty_like(inputs).uniform_(1 - self.jitter_eps, 1 + self.jitter_eps)
+        logits = self.linear_router(inputs).reshape(-1, self.num_experts)
+        largest, chosen = logits.float().topk(self.top_k, dim=1)
+        if self.apply_act_fn_over_topk:
+            affinities = torch.zeros_like(logits, dtype=torch.float32).scatter(1, chosen, self._activated(largest))
+        else:
+            affinities = self._activated(logits.float())
+        return logits, affinities.to(hidden_states.dtype), chosen
+
+    def _activated(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.sigmoid() if self.act_fn == "sigmoid" else scores.softmax(1)
 
 
 def balanced(scores: torch.Tensor, num_iters: int, tol: float | None = None) -> torch.Tensor:
@@ -122,63 +190,3 @@ class GroupLimitedRouter(RouterTopK):
         may_choose = torch.zeros_like(groups[..., 0], dtype=torch.bool).scatter(1, best, True)
         chosen = groups.masked_fill(~may_choose[..., None], float("-inf")).flatten(1).topk(self.top_k, 1).indices
         return logits, affinities, chosen
-
-
-class SharedExperts(nn.Module):
-    """A gated feed-forward layer of all tokens, whose width is that of several experts and which ranks divide.
-
-    Args:
-        hidden_size: size of a token.
-        intermediate_size: width of an expert.
-        num_shared_experts: number of experts.
-        hidden_act: name of the activation.
-        dtype: dtype of weights.
-        tensor_model_parallel_group: the ranks; None: those of tensor parallelism.
-        fused_gate_up_projection: keep gate and up projections in one weight.
-        sequence_parallel_enabled: tokens and results are this rank's part of a sequence.
-        sequence_dimension: dimension of the sequence; None: 0.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        intermediate_size: int,
-        num_shared_experts: int,
-        hidden_act: str,
-        dtype: torch.dtype = torch.float32,
-        tensor_model_parallel_group: dist.ProcessGroup | None = None,
-        fused_gate_up_projection: bool = False,
-        sequence_parallel_enabled: bool = False,
-        sequence_dimension: int | None = None,
-    ) -> None:
-        super().__init__()
-        if hidden_act not in ACT2FN:
-            raise invalid_choice("hidden_act", hidden_act, list(ACT2FN))
-        rest: dict[str, Any] = {
-            "bias": False,
-            "dtype": dtype,
-            "tensor_model_parallel_group": tensor_model_parallel_group,
-            "sequence_parallel_enabled": sequence_parallel_enabled,
-            "sequence_dimension": sequence_dimension,
-        }
-        width, self.activation = intermediate_size * num_shared_experts, ACT2FN[hidden_act]
-        self.is_fused, self.sequence_parallel_enabled = fused_gate_up_projection, sequence_parallel_enabled
-        if self.is_fused:
-            self.gate_up_proj = ColumnParallelLinear(hidden_size, 2 * width, gather_output=False, stride=2, **rest)
-        else:
-            self.gate_proj = ColumnParallelLinear(hidden_size, width, gather_output=False, **rest)
-            self.up_proj = ColumnParallelLinear(hidden_size, width, gather_output=False, **rest)
-        self.down_proj = RowParallelLinear(width, hidden_size, input_is_parallel=True, **rest)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return the results.
-
-        Args:
-            hidden_states: tokens.
-        """
-        if self.is_fused:
-            gate, up = self.gate_up_proj(hidden_states).chunk(2, -1)
-        else:
-            gate, up = self.gate_proj(hidden_states), self.up_proj(hidden_states)
-        output: torch.Tensor = self.down_proj(self.activation(gate) * up)
-        return output

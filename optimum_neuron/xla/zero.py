@@ -111,8 +111,8 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self._require(len(mine) == 1, f"Rank {self.global_rank} is in {len(mine)} of its groups.", hint)
         self.local_world_size, self.local_rank = len(mine[0]), list(mine[0]).index(self.global_rank)
         self.base_optimizer = self.optimizer_class(self._shard_parameters(), **self.defaults)
-        _copy_settings(self.param_groups, self.base_optimizer.param_groups)
-        _copy_settings(self.base_optimizer.param_groups, self.param_groups)
+        copy_settings(self.param_groups, self.base_optimizer.param_groups)
+        copy_settings(self.base_optimizer.param_groups, self.param_groups)
         self.inited = True
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -203,7 +203,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return scheme
 
     def _reduce_gradients(self, **kwargs: object) -> None:
-        _copy_settings(self.param_groups, self.base_optimizer.param_groups)
+        copy_settings(self.param_groups, self.base_optimizer.param_groups)
         trained = self._trained()
         gradients = [self._padded_gradient(parameter) for parameter, _ in trained]
         cap_mb = self.bucket_cap_mb_reduce_scatter
@@ -247,7 +247,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self.base_optimizer.step(**{name: value for name, value in kwargs.items() if name != "sharding_scheme"})
         self.base_optimizer.zero_grad(set_to_none=True)
         self.allgather_weights_and_update_full_parameter(scheme)
-        _copy_settings(self.base_optimizer.param_groups, self.param_groups)
+        copy_settings(self.base_optimizer.param_groups, self.param_groups)
 
     @torch.no_grad()
     def allgather_weights_and_update_full_parameter(self, sharding_scheme: Scheme | None = None) -> None:
@@ -333,7 +333,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             self._require(not other, problem, "Load with as many ranks as it was saved with.")
 
 
-def _copy_settings(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
+def copy_settings(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
     """Copy learning rates and other settings of groups."""
     for group, other in zip(source, target, strict=True):
         other.update((name, value) for name, value in group.items() if name != "params")

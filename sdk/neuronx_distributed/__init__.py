@@ -57,11 +57,12 @@ _STATE = {
         get_token_shuffle_replica_groups="TOKEN_SHUFFLE.replica_groups",
         get_world_group="WORLD.group",
     ),
+    **_of("expert_ranks", "get_expert_parallel_rank_from_global_rank", "get_experts_for_expert_parallel_rank"),
 }
 _LAYERS = {
     **_of("layers", "BaseParallelLinear", "ColumnParallelLinear", "RowParallelLinear"),
     **_of("sharding", "SPMDRank"),
-    **_of("layers", _initialize_parameter_cpu="initialize_parameter"),
+    **_of("parameters", _initialize_parameter_cpu="initialize_parameter"),
     **_of("convolution", "BaseParallelConv", "InputChannelParallelConv2d", "OutputChannelParallelConv2d"),
     **_of("embedding", "ParallelEmbedding"),
 }
@@ -79,6 +80,7 @@ _MAPPINGS = {
         *("reduce_scatter_to_tensor_model_parallel_region_with_dim", "scatter_to_process_group_spmd"),
         "scatter_to_sequence_parallel_region",
     ),
+    **_of("expert_regions", "enter_expert_parallel_region", "exit_expert_parallel_region"),
 }
 _GRADS = _of(
     "grads",
@@ -134,8 +136,7 @@ _LIGHTNING = {
     "strategy": _of("lightning", "NeuronXLAStrategy"),
 }
 _ZERO = {
-    **_of("zero", "NeuronZero1Optimizer"),
-    **_absent("Use NeuronZero1Optimizer.", "NeuronEPZero1Optimizer"),
+    **_of("zero", "NeuronEPZero1Optimizer", "NeuronZero1Optimizer"),
 }
 _MODULES = ("kernels", "modules", "optimizer", "parallel_layers", "pipeline", "trace", "trainer", "utils")
 

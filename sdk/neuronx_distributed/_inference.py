@@ -25,13 +25,15 @@ _CONVERT = {
     **of("quantization", "get_default_custom_qconfig_dict"),
 }
 _ATTENTION = of("attention", "nki_flash_attn_func")
-_LOSS = of("experts", "load_balancing_loss_func")
-_NO_MIXTURE = Missing("Use ExpertMLPs, which takes its sizes as arguments.")
+_LOSS = of("mixture", "load_balancing_loss_func")
+_OF_SHARDS = of("moe_options", "BlockShardStrategy")
 _MIXTURE = {
-    **of("experts", "ACT2FN", "ExpertMLPs", "MoE", "RouterTopK"),
+    **of("expert_layers", "ACT2FN"),
+    **of("experts", "ExpertMLPs", "ExpertMLPsV2"),
+    **of("mixture", "MoE"),
     **_LOSS,
-    **of("routers", "GroupLimitedRouter", "RouterSinkhorn", "SharedExperts"),
-    "ExpertMLPsV2": _NO_MIXTURE,
+    **of("routers", "GroupLimitedRouter", "RouterSinkhorn", "RouterTopK"),
+    **of("shared_experts", "SharedExperts"),
 }
 _CAPTURE = of(
     "tensor_capture",
@@ -56,10 +58,19 @@ NAMES: Names = {
     "neuronx_distributed.kernels.flash_attn": _ATTENTION,
     "neuronx_distributed.modules.moe": _MIXTURE,
     "neuronx_distributed.modules.moe.expert_mlps": {"ExpertMLPs": _MIXTURE["ExpertMLPs"]},
-    "neuronx_distributed.modules.moe.expert_mlps_v2": {"ExpertMLPsV2": _NO_MIXTURE},
+    "neuronx_distributed.modules.moe.expert_mlps_v2": {"ExpertMLPsV2": _MIXTURE["ExpertMLPsV2"]},
     "neuronx_distributed.modules.moe.loss_function": _LOSS,
     "neuronx_distributed.modules.moe.model": {"MoE": _MIXTURE["MoE"]},
-    "neuronx_distributed.modules.moe.model_utils": {"ACT2FN": _MIXTURE["ACT2FN"]},
+    "neuronx_distributed.modules.moe.model_utils": {
+        "ACT2FN": _MIXTURE["ACT2FN"],
+        **of("moe_options", "DEFAULT_BLOCK_SIZE", "GLUType"),
+    },
+    "neuronx_distributed.modules.moe.moe_configs": {
+        **_OF_SHARDS,
+        **of("moe_options", "BlockwiseMatmulConfig", "RoutedExpertsMLPOpsConfig", "RouterConfig"),
+        "MoEFusedTKGConfig": Missing("Use MoE, which also computes single tokens."),
+    },
+    "neuronx_distributed.modules.moe.token_shuffling": of("token_shuffling", "token_shuffle", "token_unshuffle"),
     "neuronx_distributed.modules.moe.routing": {
         name: _MIXTURE[name] for name in ("GroupLimitedRouter", "RouterSinkhorn", "RouterTopK")
     },

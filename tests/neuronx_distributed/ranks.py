@@ -23,13 +23,11 @@ from torch.nn import functional as F
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError
 from optimum_neuron.neuronx_distributed import (
     adamw,
-    attributes,
     checkpoint,
     checkpointing,
     configuration,
     convolution,
     embedding,
-    experts,
     grads,
     layers,
     lora,
@@ -166,36 +164,6 @@ def layers_equal_one_process(device: str, rank: int) -> None:
             torch.testing.assert_close(norm.cpu()[0], expected_norm, **CLOSE)
             largest = grads.get_grad_norm(model.parameters(), float("inf"))
             torch.testing.assert_close(largest.cpu().max(), max(one.abs().max() for one in grads_of.values()), **CLOSE)
-
-
-def mixture(device: str, rank: int) -> None:
-    def layer(**options: Any) -> experts.MoE:
-        torch.manual_seed(2)
-        router = experts.RouterTopK(4, 2, HIDDEN)
-        options.setdefault("return_router_logits", True)
-        mlps = experts.ExpertMLPs(4, 2, HIDDEN, 6, "silu", True, None, normalize_top_k_affinities=True)
-        return experts.MoE(router, mlps, **options)
-
-    torch.manual_seed(3)
-    tokens, weights = torch.randn(LENGTH, BATCH, HIDDEN), torch.randn(LENGTH, BATCH, HIDDEN)
-    reference, inputs = layer(), tokens.clone().requires_grad_()
-    expected, logits = reference(inputs)
-    (expected * weights).sum().backward()
-    with degrees(tensor_model_parallel_size=2):
-        for by_sequence in (False, True):
-            model = layer(sequence_parallel_enabled=by_sequence)
-            mine = tokens.chunk(2)[rank] if by_sequence else tokens
-            mine = mine.clone().requires_grad_()
-            output, own_logits = model(mine)
-            (output * (weights.chunk(2)[rank] if by_sequence else weights)).sum().backward()
-            place = slice(rank * LENGTH // 2, (rank + 1) * LENGTH // 2) if by_sequence else slice(None)
-            torch.testing.assert_close(output, expected[place], **CLOSE)
-            torch.testing.assert_close(own_logits, logits, **CLOSE)
-            torch.testing.assert_close(mine.grad, inputs.grad[place], **CLOSE)
-            for name, one in model.named_parameters():
-                other = reference.get_parameter(name)
-                part = attributes.part_of(other.grad, one, rank)
-                torch.testing.assert_close(one.grad, part, **CLOSE)
 
 
 def losses(device: str, rank: int) -> None:
@@ -882,15 +850,18 @@ def main(folder: str, device: str, *cases: str) -> None:
         enable()
         process_groups.register()
     dist.init_process_group("xla" if device == "xla" else "gloo")
+    from . import expert_cases  # it has helpers of this module
+
+    cases_of = {**vars(expert_cases), **globals()}
     rank = dist.get_rank()
     results = {}
     for name in cases:
         rest = (
             (Path(folder, "files"),)
-            if name in ("checkpoints", "low_rank", "low_rank_of_stages", "lightning_trainer")
+            if name in ("checkpoints", "low_rank", "low_rank_of_stages", "lightning_trainer", "trained_experts")
             else ()
         )
-        results[name] = run(globals()[name], device, rank, *rest)
+        results[name] = run(cases_of[name], device, rank, *rest)
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
 

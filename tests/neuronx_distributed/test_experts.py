@@ -11,15 +11,15 @@ from transformers import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock, load_balancing_loss_func
 
 from optimum_neuron.errors import ConfigError, NotSupportedError, ShapeError
-from optimum_neuron.neuronx_distributed import attention, experts, model_builder, sharding, simulated
+from optimum_neuron.neuronx_distributed import attention, experts, mixture, model_builder, routers, sharding, simulated
 
 EXPERTS, CHOSEN, HIDDEN, WIDTH = 4, 2, 8, 6
 
 
-def layer() -> experts.MoE:
-    router = experts.RouterTopK(EXPERTS, CHOSEN, HIDDEN)
+def layer() -> mixture.MoE:
+    router = routers.RouterTopK(EXPERTS, CHOSEN, HIDDEN)
     mlps = experts.ExpertMLPs(EXPERTS, CHOSEN, HIDDEN, WIDTH, "silu", True, None, normalize_top_k_affinities=True)
-    return experts.MoE(router, mlps, return_router_logits=True)
+    return mixture.MoE(router, mlps, return_router_logits=True)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_results_and_gradients_are_those_of_mixtral(mixtral: MixtralSparseMoeBlo
     down = model.get_parameter("expert_mlps.mlp_op.down_proj.weight")
     torch.testing.assert_close(down.grad, mixtral.experts.down_proj.grad.mT)
     theirs_loss = load_balancing_loss_func((logits.detach(),), EXPERTS, CHOSEN)
-    ours_loss = experts.load_balancing_loss_func(logits.detach(), EXPERTS, CHOSEN)
+    ours_loss = mixture.load_balancing_loss_func(logits.detach(), EXPERTS, CHOSEN)
     torch.testing.assert_close(ours_loss, theirs_loss / CHOSEN)
 
 
@@ -73,12 +73,14 @@ def test_two_ranks_run_a_mixture(mixtral: MixtralSparseMoeBlock, tmp_path: Path)
 def test_wrong_mixtures() -> None:
     mlps = layer().expert_mlps
     for make, error in (
-        (lambda: experts.RouterTopK(2, 3, HIDDEN), ConfigError),
-        (lambda: experts.RouterTopK(2, 1, HIDDEN, act_fn="relu"), ConfigError),
-        (lambda: experts.ExpertMLPs(4, 1, HIDDEN, WIDTH, "silu", True, 1.0), NotSupportedError),
+        (lambda: routers.RouterTopK(2, 3, HIDDEN), ConfigError),
+        (lambda: routers.RouterTopK(2, 1, HIDDEN, act_fn="relu"), ConfigError),
+        (lambda: experts.ExpertMLPs(4, 1, HIDDEN, WIDTH, "silu", True, None, return_bias=True), NotSupportedError),
+        (lambda: experts.ExpertMLPs(4, 1, HIDDEN, WIDTH, "silu", True, None, blok_size=1), ConfigError),
+        (lambda: experts.ExpertMLPs(4, 1, HIDDEN, WIDTH, "silu", True, None, glu_type="other"), ConfigError),
         (lambda: experts.ExpertMLPs(4, 1, HIDDEN, WIDTH, "other", True, None), ConfigError),
-        (lambda: experts.MoE(experts.RouterTopK(3, 2, HIDDEN), mlps), ConfigError),
-        (lambda: experts.MoE(layer().router, mlps, token_shuffle_group_size=2), NotSupportedError),
+        (lambda: mixture.MoE(routers.RouterTopK(3, 2, HIDDEN), mlps), ConfigError),
+        (lambda: mixture.MoE(layer().router, mlps, token_shuffle_group_size=2), ConfigError),
     ):
         with pytest.raises(error):
             make()

@@ -12,7 +12,15 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkR
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from optimum_neuron.errors import ConfigError, NotSupportedError, NumericsError
-from optimum_neuron.neuronx_distributed import experts, model_builder, routers, sharding, simulated
+from optimum_neuron.neuronx_distributed import (
+    experts,
+    mixture,
+    model_builder,
+    routers,
+    sharding,
+    shared_experts,
+    simulated,
+)
 
 HIDDEN = 8
 
@@ -71,7 +79,7 @@ def test_two_ranks_divide_shared_experts(is_fused: bool, tmp_path: Path) -> None
         weights["gate_up_proj.weight"] = torch.cat(both)
     tokens = torch.randn(2, 5, HIDDEN)
     with simulated.NxDParallelState(world_size=2, tensor_model_parallel_size=2):
-        module = routers.SharedExperts(HIDDEN, 6, 2, "silu", fused_gate_up_projection=is_fused)
+        module = shared_experts.SharedExperts(HIDDEN, 6, 2, "silu", fused_gate_up_projection=is_fused)
         built = model_builder.ModelBuilder(module).trace(tokens, tag="x").compile(compiler_workdir=tmp_path)
         built.set_weights(sharding.shard_checkpoint(weights, module))
     built.to_neuron()
@@ -80,9 +88,9 @@ def test_two_ranks_divide_shared_experts(is_fused: bool, tmp_path: Path) -> None
 
 def test_a_mixture_adds_shared_experts() -> None:
     tokens, mlps = torch.randn(3, HIDDEN), experts.ExpertMLPs(4, 1, HIDDEN, 6, "silu", True, None)
-    router, shared = routers.RouterSinkhorn(4, 1, HIDDEN), routers.SharedExperts(HIDDEN, 6, 1, "gelu")
-    (both,) = experts.MoE(router, mlps, shared).eval()(tokens)
-    (alone,) = experts.MoE(router, mlps).eval()(tokens)
+    router, shared = routers.RouterSinkhorn(4, 1, HIDDEN), shared_experts.SharedExperts(HIDDEN, 6, 1, "gelu")
+    (both,) = mixture.MoE(router, mlps, shared).eval()(tokens)
+    (alone,) = mixture.MoE(router, mlps).eval()(tokens)
     torch.testing.assert_close(both, alone + shared(tokens))
 
 
@@ -91,7 +99,7 @@ def test_wrong_routers() -> None:
         (lambda: routers.RouterSinkhorn(4, 2, HIDDEN), NotSupportedError),
         (lambda: routers.GroupLimitedRouter(8, 3, HIDDEN, n_group=3, topk_group=2), ConfigError),
         (lambda: routers.GroupLimitedRouter(8, 3, HIDDEN, n_group=4, topk_group=1), ConfigError),
-        (lambda: routers.SharedExperts(HIDDEN, 6, 1, "other"), ConfigError),
+        (lambda: shared_experts.SharedExperts(HIDDEN, 6, 1, "other"), ConfigError),
     ):
         with pytest.raises(error):
             make()
