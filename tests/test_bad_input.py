@@ -101,6 +101,7 @@ def test_python_values_are_type_checked(checkpoint, tmp_path):
         main_export(checkpoint, tmp_path / "out", family="lama", **SHAPES)
 
 
+@pytest.mark.full(days=2)
 def test_refusal_of_installed_command(tmp_path):
     """The one test that starts the program as a user does."""
     program = str(Path(sys.executable).with_name("optimum-cli"))

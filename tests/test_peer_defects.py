@@ -126,6 +126,7 @@ def test_path_with_shell_characters_is_a_path(cli, checkpoint, tmp_path):
     assert not list(tmp_path.glob("owned*")) and not os.path.exists("owned")
 
 
+@pytest.mark.full(days=3)
 def test_encoder_decoders_are_not_rounded_by_default(tmp_path):
     folder = save_tiny_seq2seq(tmp_path, "t5")
     model = NeuronModelForSeq2SeqLM.from_pretrained(
@@ -147,6 +148,7 @@ def test_pipeline_of_local_folder_needs_no_task_in_its_model(checkpoint):
     assert {"label", "score"} == set(result[0])
 
 
+@pytest.mark.full(days=3)
 def test_import_and_export_leave_torch_and_environment_unchanged(tmp_path):
     code = f"""
 import os, torch

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 
 import optimum_neuron
+from tests import warm
 
 PUBLIC = [
     "NeuronAudioTextConfig", "NeuronConfig", "NeuronDiffusionConfig", "NeuronDiffusionPipeline",
@@ -96,5 +95,6 @@ def test_unknown_name_is_attribute_error(module):
 
 def test_star_import_imports_every_name():
     program = "from optimum_neuron import *; print(sorted(n for n in dir() if not n.startswith('__')))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = warm.run("-c", program)
+    assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == str([name for name in PUBLIC if not name.startswith("__")])

@@ -89,7 +89,7 @@ def test_copies_of_a_cache_continue_one_prefix(model):
     assert cache.get_seq_length() == 21
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize(
     "sizes",
     [

@@ -35,7 +35,7 @@ def serve(manager, requests):
     return [(output.generated_tokens, output.logprobs) for output in outputs]
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_tokens_are_those_of_transformers_and_of_each_request_alone(pair):
     compiled, original = pair
     config = ContinuousBatchingConfig(return_logprobs=True)

@@ -14,7 +14,7 @@ EVERY = {name: value for name, value in SHAPES.items() if name != "optlevel"} | 
 }
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("model_type", ["llama", "mistral"])
 def test_smallest_and_largest_buckets_show_every_operator(model_type, tmp_path):
     tiny_config(model_type, architectures=["TinyForCausalLM"]).save_pretrained(tmp_path)

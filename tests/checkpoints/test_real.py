@@ -39,6 +39,7 @@ def test_checkpoint_matches_its_row(checkpoint):
     assert model.num_parameters() == checkpoint.num_parameters
 
 
+@pytest.mark.full(days=5)
 def test_tokens_of_smollm2():
     from transformers import AutoTokenizer
 
@@ -52,6 +53,7 @@ def test_tokens_of_smollm2():
     assert text.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(
     ("name", "text", "tokens"),
     [
@@ -175,6 +177,7 @@ def test_recordings_of_whisper():
     assert torch.equal(times, expected["token_timestamps"]) and times[0].unique().numel() > 10
 
 
+@pytest.mark.full(days=5)
 @pytest.mark.parametrize(("name", "key"), [("sentiment", "text"), ("chat", "answer")])
 def test_real_rows(name, key):
     rows = read_rows(name, progress=False)

@@ -60,6 +60,7 @@ def test_files_are_written(run, export_folder, tmp_path):
     assert page.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.full(days=3)
 def test_script_and_its_arguments(run, export_folder, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -44,7 +44,7 @@ def results(request, built, tmp_path_factory) -> dict[str, str]:
     return run_ranks(tmp_path_factory.mktemp("two"), 2, [case for case in (*CASES, *WARM) if case in chosen])
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes(results, case):
     assert results[case] == "ok"
@@ -61,7 +61,7 @@ def test_compiled_models_are_loaded_on_every_rank(results, case):
     assert results[case] == "ok"
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 def test_four_processes(built, tmp_path):
     result = run_ranks(tmp_path, 4, FOUR)
     assert {case: result[case] for case in FOUR} == dict.fromkeys(FOUR, "ok")

@@ -105,7 +105,7 @@ def test_generated_tokens_match_cpu(llama):
     assert actual.device.type == "neuron" and torch.equal(actual.cpu(), expected)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_generation_with_static_cache_compiles_by_itself(llama):
     expected = llama.generate(IDS, max_new_tokens=8, do_sample=False)
     torch._dynamo.reset()

@@ -49,7 +49,7 @@ def test_tensors_on_several_devices_are_refused():
     assert excinfo.value.details["rule"] == "device"
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_kernels_in_compiled_graphs(fresh_dynamo, optlevel):
     layer = torch.nn.Linear(16, 16).to("neuron")

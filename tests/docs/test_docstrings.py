@@ -81,6 +81,7 @@ def test_blocks_run(fence):
         fences.run_here([fence])
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(
     ("path", "line", "text"), DOCTESTS, ids=[f"{path.relative_to(ROOT)}:{line}" for path, line, _ in DOCTESTS]
 )

@@ -49,7 +49,7 @@ def test_difference_is_refused_with_its_statistics(kind, checkpoint, tmp_path):
     assert any({"seq2seq": "sources of 8", "image_text": "with 2 images"}[kind] in output for output in failed)
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("name", ["bart", "idefics3", *speech.SHAPES])
 def test_narrow_weights_meet_their_tolerance(name, tmp_path):
     if name in speech.SHAPES:

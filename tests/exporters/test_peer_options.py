@@ -140,7 +140,7 @@ PEER = {
 }
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "seq2seq", "speech"])
 def test_every_kind_accepts_every_keyword(kind, checkpoint, tmp_path):
     bert = "bert", "fill-mask"

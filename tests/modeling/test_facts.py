@@ -48,7 +48,7 @@ def test_configuration_has_facts_of_compile(folder, tmp_path):
     assert NeuronModelForFeatureExtraction.from_pretrained(tmp_path / "out").config.neuron == facts
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_decoders_and_encoder_decoders_have_facts(model, tmp_path):
     assert model.input_static_shapes == {"batch_size": 2, "sequence_length": SHAPES["sequence_length"]}
     assert model.config.neuron["static_sequence_length"] == SHAPES["sequence_length"]

@@ -112,7 +112,7 @@ def test_text_without_images_matches_transformers(trio):
     trio.check(ask(trio.processor, ["hello there", "you"], [[], []]), **GREEDY)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     "options",
     [

@@ -51,7 +51,7 @@ def name(request):
     return request.param
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize("frames", [[[FRAMES]], [[FRAMES, 29], [], [18]], [[], []]], ids=["one", "several", "none"])
 def test_greedy_matches_transformers(name, frames, pairs):
     result, expected = both(pairs(name), processed(name, frames), **GREEDY)

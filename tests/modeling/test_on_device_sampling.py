@@ -34,7 +34,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("words", SETTINGS)
 def test_tokens_are_the_same(words, sampling, model):
     ids = random_ids(3, 9)  # more rows than compiled

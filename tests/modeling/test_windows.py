@@ -44,7 +44,7 @@ def models(request, tmp_path_factory):
     return SimpleNamespace(original=original, compiled=compiled, num_cores=options.get("tensor_parallel_size", 1))
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     ("num_tokens", "num_rows", "padding", "options"),
     [

@@ -31,6 +31,7 @@ def experts(module, x, weight):
     return x, index, weight
 
 
+@pytest.mark.full(days=2)
 def test_each_step_of_the_matmul_is_equal_and_faster(library):
     lhs_T, rhs = normal(1024, 1024).bfloat16(), normal(1024, 1024).bfloat16()
     reference = (lhs_T.float().T @ rhs.float()).bfloat16()

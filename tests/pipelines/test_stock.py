@@ -27,7 +27,7 @@ print(type(run.model).__module__, run("Hello", do_sample=False, max_new_tokens=8
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("first", "autoload"), [("", "1"), ("from optimum_neuron import NeuronModelForCausalLM", "0")])
 def test_transformers_only_script(export_folder, checkpoint, tmp_path, first, autoload):
     command = [sys.executable, "-c", PROGRAM.format(first=first), str(export_folder)]

@@ -38,7 +38,7 @@ def answer(checkpoint, text: str, **options: Any) -> list[str]:
     return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize(
     ("name", "key", "prefix"),
     [

@@ -53,6 +53,7 @@ def test_encoder_profile_matches_estimate(tmp_path, auto_cast):
     assert error.value.details == {"options": ["num_steps"]}
 
 
+@pytest.mark.full(days=3)
 def test_encoder_decoder_profile_matches_estimate(tmp_path):
     folder = save_tiny_seq2seq(tmp_path / "t5", "t5")
     options = {**SEQ2SEQ, "sequence_length": 8, "disable_validation": True}

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from optimum_neuron.profiling import Profile
 
 SCRIPT = """
@@ -17,6 +19,7 @@ model(torch.rand(1, 4))
 """
 
 
+@pytest.mark.full(days=3)
 def test_process_leaves_its_profile(tmp_path):
     environ = {**os.environ, "NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_OUTPUT_DIR": "profiles"}
     environ |= {"NEURON_RT_LOG_LEVEL": "INFO", "OPTIMUM_NEURON_INSTANCE": "inf2.xlarge"}

@@ -73,6 +73,7 @@ def weights():
     return whole, parts | {"scale": whole["scale"]}
 
 
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_cores_run_side_by_side_and_layers_in_order(program, functions, weights, mode):
     whole, parts = weights

@@ -34,6 +34,7 @@ def stock(folder):
     return CLIPTextModel.from_pretrained(folder / "text_encoder", dtype=torch.float32).eval()
 
 
+@pytest.mark.full(days=3)
 def test_components_have_the_classes_of_optimum_neuron(pipe):
     from optimum.neuron import modeling_diffusion as classes
 

@@ -62,6 +62,7 @@ def test_a_script_that_imports_it_runs_on_inf1(package, variables, instance):
     assert resolve_instance(environ=variables).value.name == instance
 
 
+@pytest.mark.full(days=3)
 def test_published_script_runs(tmp_path):
     environ = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "OPTIMUM_NEURON_HOME": str(tmp_path), "NEURON_CC_FLAGS": "-O1"}
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT]

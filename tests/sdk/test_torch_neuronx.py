@@ -101,6 +101,7 @@ def test_device_names_are_attributes_of_torch_and_report_what_is_missing(package
     assert package.synchronize() == "done"
 
 
+@pytest.mark.full(days=2)
 def test_saved_model_runs_after_import(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     save = """

@@ -62,6 +62,7 @@ def test_lack_of_cores_is_reported_before_a_compile(monkeypatch):
     assert caught.value.details == details
 
 
+@pytest.mark.full(days=2)
 def test_replicas_never_share_a_core(chat_checkpoint, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")
     deployment = make_deployment(chat_checkpoint, 2)

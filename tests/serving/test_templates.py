@@ -157,7 +157,7 @@ def http(url):
         yield http
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_a_template_that_does_not_end_delays_no_other_body(http, generator, monkeypatch):
     monkeypatch.setattr(limits, "TIME_S", 2.0)
     monkeypatch.setattr(generators, "LONG_BODY_BYTES", 300)

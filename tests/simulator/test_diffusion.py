@@ -142,6 +142,7 @@ def test_too_large_transformer_is_sharded(pipeline):
         estimate(pipeline("flux"), instance="trn1.32xlarge", tensor_parallel_size=3)
 
 
+@pytest.mark.full(days=6)
 def test_all_instances_are_compared(pipeline):
     result = compare(pipeline("sd-1.5"), instance="inf2", optimize="cost")
     assert {one.instance.value for one in result.ranked} >= {"inf2.xlarge", "inf2.48xlarge"}

@@ -55,7 +55,7 @@ def ask(folder, **options):
     return estimate(folder, **{"instance": "inf2.8xlarge", "sequence_length": 64} | options)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("config", [LLAMA, BERT], ids=["decoder", "encoder"])
 def test_second_process_answers_the_same_without_torch(config, tmp_path):
     config.save_pretrained(tmp_path / "model")

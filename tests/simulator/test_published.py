@@ -133,6 +133,7 @@ def test_sizes_and_compiled_graphs_have_equal_work_memory_and_time(tmp_path, mod
         assert need.kv_cache == cache_bytes(sizes, placed, batch_size=BATCH_SIZE, slots=LENGTH)
 
 
+@pytest.mark.full(days=3)
 def test_hybrid_without_a_family_repeats_keys_and_normalizes_all_tokens(tmp_path, monkeypatch):
     monkeypatch.setitem(ARCHITECTURES, "qwen3_5_text", LINEAR)
     sizes = decoder_sizes(configuration("qwen3_5_text"))

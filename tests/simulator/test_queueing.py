@@ -110,6 +110,7 @@ def test_load_decides_the_cheapest_instance():
     assert prices == sorted(prices) and "an hour" in result.best.reason
 
 
+@pytest.mark.full(days=3)
 def test_command_reports_sufficient_instances(cli, checkpoint):
     command = ("neuron", "estimate", str(checkpoint), "--instance", "inf2.xlarge", "--sequence_length", "64")
     process = cli(*command, "--requests_per_s", "3")

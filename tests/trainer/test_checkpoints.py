@@ -102,6 +102,7 @@ saving.WholeCheckpoints._save_optimizer_and_scheduler(trainer, sys.argv[1])
 """
 
 
+@pytest.mark.full(days=3)
 def test_killed_while_writing_scheduler_of_distributed_model(tmp_path):
     torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT)
@@ -240,7 +241,7 @@ def test_old_checkpoints_are_deleted(train, tmp_path, llama, sentences):
     assert checkpoints.last_complete(tmp_path / "out").value.name == "checkpoint-4"
 
 
-def test_model_of_16_bits_keeps_its_master_weights(train, tmp_path, llama, sentences):
+def test_model_of_16_bits_keeps_its_master_weights(train, tmp_path, llama, sentences, no_compiler):
     narrow = copy.deepcopy(llama).bfloat16()
     train(narrow, sentences, save_strategy="steps", save_steps=2)
     state = torch.load(tmp_path / "out" / "checkpoint-4" / "optimizer.pt", weights_only=True)

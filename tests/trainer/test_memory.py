@@ -43,6 +43,7 @@ def test_estimate_matches_device(make, llama, sentences):
     assert need.optimizer_states <= states < need.optimizer_states + 64 * len(list(trainer.model.parameters())) + 8192
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("narrow", [False, True], ids=["float32", "bfloat16"])
 def test_too_large_optimizer(make, llama, sentences, narrow):
     model = copy.deepcopy(llama).to(torch.bfloat16 if narrow else torch.float32)

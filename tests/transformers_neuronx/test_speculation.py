@@ -68,6 +68,7 @@ class Streamer:
         self.has_ended = True
 
 
+@pytest.mark.full(days=3)
 def test_a_compiled_target_learns_to_check(models, reference):
     ids, streamer = prompts(1, 6), Streamer()
     tokens = FusedSpeculativeDecoder(*models, 3).sample(ids, sequence_length=18, streamer=streamer)

@@ -57,7 +57,7 @@ print(*answers)
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(
     ("imports", "variables", "device", "answers"),
     [
@@ -121,6 +121,7 @@ assert xm.get_memory_info()["bytes_used"] > 0
 """
 
 
+@pytest.mark.full(days=2)
 def test_training_script_has_the_losses_and_files_of_the_cpu(tmp_path):
     losses = run(TRAINING, tmp_path).split()
     state, batches = torch.load(tmp_path / "start.pt")

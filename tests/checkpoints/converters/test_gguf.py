@@ -23,6 +23,7 @@ def converted_folder(tiny_gguf, tmp_path_factory):
     return destination
 
 
+@pytest.mark.full(days=3)
 def test_weights_are_those_that_transformers_reads_in_bfloat16_and_are_tied(converted_folder, tiny_gguf):
     import torch
     from safetensors.torch import load_file

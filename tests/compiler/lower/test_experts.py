@@ -53,6 +53,7 @@ def test_chosen_experts_give_the_sum_of_all(dtype, options):
         compare(traced(body)(*values), body, values, 1e-5 if dtype == "float32" else 2**-6)
 
 
+@pytest.mark.full(days=3)
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 def test_compiled_code_calls_the_product_of_experts(functions):
     body = experts_body("float32", has_bias=True, is_transposed=True)

@@ -21,6 +21,7 @@ def test_sums_are_exact_and_do_not_depend_on_other_rows(dtype, num_inputs, num_o
         assert (LINEAR(row.contiguous(), weight) == result.flatten(0, 1)).all(1).any()
 
 
+@pytest.mark.full(days=3)
 def test_generated_code_calls_the_kernel(functions):
     x, weight = torch.randn(8, 64), torch.randn(16, 64)
     (result,) = functions["few rows"]([x, weight])

@@ -91,7 +91,7 @@ def experts_loss(experts, device):
     return (1000 * experts(states)).square().mean()  # weights, and so results, are small
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_transformers_default_experts_train(optlevel):
     from transformers import AutoModelForCausalLM, Qwen3MoeConfig

@@ -21,7 +21,7 @@ def checkpoints(tmp_path_factory):
     return {name: save_tiny_speech(folder / name, name) for name in SHAPES}
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("words", [[], ["--task", TASK]], ids=["inferred", "named"])
 def test_command_line_export(cli, checkpoints, tmp_path, words):
     lengths = ["--audio_sequence_length", "3000,6000", "--decoder_sequence_length", "12"]

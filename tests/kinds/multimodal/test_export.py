@@ -60,7 +60,7 @@ def test_folder_is_checkpoint_for_transformers(checkpoint, tmp_path):
         assert torch.equal(plain(**inputs).logits, original(**inputs).logits)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("family", ["llama", "generic"])
 def test_check_names_model_modules(cli, tmp_path, family):
     folder = save_tiny_image_text(tmp_path / "c", "llava" if family == "llama" else "llava-siglip-olmo")

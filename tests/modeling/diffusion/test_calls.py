@@ -86,7 +86,7 @@ def _array(output: Any) -> Any:
     return np.stack([np.asarray(image, dtype=np.float32) for image in first])
 
 
-@pytest.mark.full(days=4)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("changes", CALLS.values(), ids=CALLS)
 def test_calls_equal_those_of_diffusers(pipe: Any, stock: Any, changes: dict[str, Any]) -> None:
     def call(which: Any) -> Any:

@@ -50,6 +50,7 @@ def expected(**changes):
     return picture(stock, **changes)
 
 
+@pytest.mark.full(days=4)
 def test_folders_are_those_of_diffusers(exported):
     names = {path.name for path in exported.iterdir()}
     assert names == {"model_index.json", "scheduler", "text_encoder", "tokenizer", "unet", "vae_decoder", "vae_encoder"}

@@ -40,7 +40,7 @@ def test_pictures_equal_those_of_diffusers(name: str, tmp_path: Path) -> None:
 AUTO_CAST = {"auto_cast": "all", "auto_cast_type": "bf16"}
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize(
     ("name", "options"), [("sd", AUTO_CAST), ("sd3", AUTO_CAST), ("sdxl-img2img", {"torch_dtype": "bfloat16"})]
 )

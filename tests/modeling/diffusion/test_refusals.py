@@ -56,7 +56,7 @@ def test_calls_without_guidance_run(pipe: Any) -> None:
         assert len(pipe(**arguments("sd-turbo", **changes)).images) == 1
 
 
-@pytest.mark.full(days=5)
+@pytest.mark.full(days=7)
 @pytest.mark.parametrize("name", ["sd-img2img", "sd-inpaint", "sdxl", "sd3", "pixart-alpha"])
 def test_guidance_is_refused_by_every_family(name: str, tmp_path: Path) -> None:
     with compiled(tmp_path, name) as pipe:

@@ -103,6 +103,7 @@ def wanted(original, ids, num_tokens, **options):
     return found[0, len(ids) :]
 
 
+@pytest.mark.full(days=10)
 def test_padded_rows_go_on_for_several_turns(models):
     compiled, original = models
     options = {"do_sample": False, "return_dict_in_generate": True, "min_new_tokens": 8, "max_new_tokens": 8}

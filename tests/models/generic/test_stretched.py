@@ -29,7 +29,7 @@ STACKS = {
 }
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize("model_type", STACKS)
 def test_few_layers_are_captured_and_all_of_them_computed(model_type):
     overrides, num_captured, reason = STACKS[model_type]
