@@ -6,7 +6,13 @@ from .columns import Columns as Columns
 from .eagle import EagleDraft as EagleDraft
 from .eagle_parts import hidden_layers_of as hidden_layers_of
 from .embedding import NeuronModelForEmbedding as NeuronModelForEmbedding
-from .foreign_checks import require_heads as require_heads, require_quantization as require_quantization
+from .foreign_checks import (
+    require_experts as require_experts,
+    require_heads as require_heads,
+    require_quantization as require_quantization,
+    require_rows as require_rows,
+    sequences_each as sequences_each,
+)
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText
 from .loading import CHECKPOINT_OPTIONS as CHECKPOINT_OPTIONS, LOAD_OPTIONS as LOAD_OPTIONS, NeuronModel as NeuronModel
 from .medusa import MedusaHeads as MedusaHeads

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from transformers import PretrainedConfig
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import GenerationConfig, PretrainedConfig
 
 from ..base.model_facts import facts_of
-from ..errors import ConfigError
+from ..errors import ConfigError, ShapeError
 from ..sources import method_of, published_scheme, quantization_of
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Fields of configurations with the number of experts."""
 
 
 def require_heads(config: PretrainedConfig, degree: object, *, option: str) -> None:
@@ -49,3 +55,48 @@ def require_quantization(config: PretrainedConfig, scheme: str | None, *, option
         scheme=scheme,
         published=published,
     )
+
+
+def require_rows(num_prompts: int, batch_size: int, num_each: int = 1) -> None:
+    """Check that a batch has room for all prompts, or for so many sequences of each.
+
+    Args:
+        num_prompts: prompts of a call.
+        batch_size: rows of the compiled batch.
+        num_each: beams, or answers, of each prompt.
+    """
+    num_rows = num_prompts * num_each
+    if num_rows > batch_size:
+        each = "" if num_each == 1 else f" with {num_each} sequences each"
+        raise ShapeError(
+            f"{num_prompts} prompts{each} are more than the {batch_size} rows of the compiled batch.",
+            hint=f"Pass fewer, or compile the model with batch_size={num_rows}.",
+            num_rows=num_rows,
+            batch_size=batch_size,
+        )
+
+
+def sequences_each(settings: GenerationConfig, options: Mapping[str, Any]) -> int:
+    """Return the rows of each prompt in a call of `generate`: its beams, or its answers.
+
+    Args:
+        settings: the generation configuration.
+        options: keywords of the call, which come first.
+    """
+    names = ("num_beams", "num_return_sequences")
+    return max(options.get(name) or getattr(settings, name) or 1 for name in names)
+
+
+def require_experts(config: PretrainedConfig, degree: int, *, option: str) -> None:
+    """Check that there are experts to divide.
+
+    Args:
+        config: configuration of the model.
+        degree: groups of cores that share the experts.
+        option: the user's name for it.
+    """
+    sizes = config.get_text_config(decoder=True).to_dict()
+    sizes |= sizes.get("ffn_config") or {}  # DBRX has them there
+    if degree > 1 and not any(sizes.get(name) for name in _EXPERTS):
+        message = f"{option}={degree} divides experts, and this {config.model_type} model has none."
+        raise ConfigError(message, hint=f"Remove {option}.", option=option, value=degree)

@@ -12,6 +12,7 @@ from . import (
 )
 from .adapter import HuggingFaceGenerationAdapter as HuggingFaceGenerationAdapter
 from .application import NeuronBaseForCausalLM as NeuronBaseForCausalLM, is_compiled as is_compiled
+from .checks import check_values as check_values
 from .config import (
     LONG_CONTEXT_SCRATCHPAD_PAGE_SIZE as LONG_CONTEXT_SCRATCHPAD_PAGE_SIZE,
     MoENeuronConfig as MoENeuronConfig,

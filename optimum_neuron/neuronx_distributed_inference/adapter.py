@@ -13,9 +13,11 @@ import torch
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, PreTrainedModel
 
 from ..errors import ConfigError
+from ..modeling import require_rows, sequences_each
 from .application import NeuronBaseForCausalLM, check_params
 from .config import NeuronConfig
-from .inputs import checked_prompts, fitting
+from .inputs import checked_prompts, fitting, require_room
+from .options import num_rows
 from .parts import OnDeviceSamplingConfig
 from .sampling import Sampler, prepare_sampling_params
 
@@ -89,7 +91,9 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
             **options: settings and inputs of transformers' `generate`.
 
         Raises:
-            ShapeError: a prompt is longer than `max_context_length`, or there are parameters for other rows.
+            ShapeError: a prompt is longer than `max_context_length`, there are more prompts or beams than rows, or
+                parameters for other rows.
+            ConfigError: the answer would be longer than `max_length` of the compiled model.
         """
         ids, mask = checked_prompts(
             options.pop("inputs", None) if input_ids is None else input_ids, options.pop("attention_mask", None)
@@ -97,6 +101,8 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         ids = fitting(self.neuron_config, ids)
         mask = mask[:, : ids.shape[1]]
         settings = copy.deepcopy(self.generation_config if generation_config is None else generation_config)
+        require_rows(len(ids), num_rows(self.neuron_config), sequences_each(settings, options))
+        require_room(self.neuron_config, ids, options)
         options = settings.update(**options)
         if (sampler := self._sampler(settings, sampling_params, len(ids))) is not None:
             options["logits_processor"] = [*(options.get("logits_processor") or []), *sampler]

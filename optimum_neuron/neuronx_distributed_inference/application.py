@@ -27,6 +27,7 @@ from ..modeling import (
     SequenceSlots,
     compile_with_warning,
     hidden_layers_of,
+    require_experts,
     require_heads,
     require_quantization,
 )
@@ -220,6 +221,7 @@ class NeuronBaseForCausalLM:
                 model_type=config.model_type,
             )
         require_heads(config, self.neuron_config.tp_degree, option="tp_degree")
+        require_experts(config, self.neuron_config.ep_degree, option="ep_degree")
         require_quantization(config, options.get("quantization"), option="quantization_dtype")
         return merged(config, self.config)
 

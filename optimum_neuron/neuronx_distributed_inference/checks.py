@@ -7,19 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import AssertedConfigError, ConfigError, invalid_choice
+from ..options.sizes import is_count
+from ..options.value_types import check_types
+from .keywords import TYPES
 
-_AT_LEAST_1 = (
-    *("batch_size", "ctx_batch_size", "tkg_batch_size", "max_batch_size", "kv_cache_batch_size", "spec_batch_size"),
-    *("seq_len", "n_active_tokens", "n_positions", "max_context_length", "max_length", "pa_num_blocks"),
-    *("pa_block_size", "tp_degree", "cp_degree", "mlp_cp_degree", "attention_dp_degree", "pp_degree", "ep_degree"),
-    *("moe_tp_degree", "moe_ep_degree", "world_size", "local_ranks_size", "windowed_context_encoding_size"),
-)
-_AT_LEAST_0 = (
-    *("kv_cache_padding_size", "speculation_length", "medusa_speculation_length", "num_medusa_heads"),
-    *("start_rank_id", "max_new_tokens"),
-)
-_SMALLEST = dict.fromkeys(_AT_LEAST_1, 1) | dict.fromkeys(_AT_LEAST_0, 0)
-"""Smallest value of the keywords that are numbers."""
 _BUCKETS = ("buckets", "context_encoding_buckets", "prefix_buckets", "token_generation_buckets")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "padding_side": ("right", "left"),
@@ -29,17 +20,16 @@ _CHOICES: dict[str, tuple[str, ...]] = {
         *("per_tensor_symmetric", "per_channel_symmetric", "blockwise_symmetric"),
         "expert_wise_per_channel_symmetric",
     ),
+    "ep_dispatch_cc_option": ("AR_AG", "RS_AG", "AG_AR"),
 }
 
 
 def check_values(given: Mapping[str, Any]) -> None:
     """Check each keyword that was passed, before others are computed from them; None is as if it was not."""
+    check_types(given, TYPES)
     for name, value in given.items():
         if value is None:
             continue
-        if name in _SMALLEST and not _is_number(value, _SMALLEST[name]):
-            message = f"{name}={value!r} is not a number of at least {_SMALLEST[name]}."
-            raise ConfigError(message, hint="Pass one.", option=name, value=value)
         if name in _BUCKETS and not _are_buckets(value):
             message = f"{name}={value!r} is not a list of numbers of tokens."
             raise ConfigError(message, hint="Pass for example [128, 512].", option=name, value=value)
@@ -48,16 +38,12 @@ def check_values(given: Mapping[str, Any]) -> None:
             raise invalid_choice(name, plain, _CHOICES[name])
 
 
-def _is_number(value: object, smallest: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= smallest
-
-
 def _are_buckets(value: object) -> bool:
     """Whether a value is a list of numbers, or of pairs of rows or new tokens and columns."""
     if not isinstance(value, (list, tuple)) or not value:
         return False
     pairs = [one if isinstance(one, (list, tuple)) else (1, one) for one in value]
-    return all(len(pair) == 2 and _is_number(pair[0], 1) and _is_number(pair[1], 0) for pair in pairs)  # noqa: PLR2004
+    return all(len(pair) == 2 and is_count(pair[0]) and (pair[1] == 0 or is_count(pair[1])) for pair in pairs)  # noqa: PLR2004
 
 
 def check(config: object) -> None:
@@ -75,6 +61,8 @@ def _sizes(config: Any) -> Iterator[ConfigError]:
         )
     limits = {"max_context_length": config.max_length}
     values = {"max_context_length": config.max_context_length}
+    if config.max_new_tokens:
+        values["max_new_tokens"], limits["max_new_tokens"] = config.max_new_tokens, config.max_length
     for name, limit in (("context_encoding_buckets", "max_context_length"), ("token_generation_buckets", "max_length")):
         if buckets := getattr(config, name):
             values[name], limits[name] = max(_lengths(buckets)), getattr(config, limit)
@@ -95,6 +83,9 @@ def _sizes(config: Any) -> Iterator[ConfigError]:
             value=config.speculation_length,
         )
     batches = config.token_generation_batches
+    if batches == []:
+        message = "token_generation_batches is empty."
+        yield ConfigError(message, hint="Pass numbers of rows, or leave it out.", option="token_generation_batches")
     if batches and max(batches) > config.tkg_batch_size:
         message = f"token_generation_batches={batches} is more than tkg_batch_size={config.tkg_batch_size}."
         yield AssertedConfigError(message, hint="Pass smaller batches.", option="token_generation_batches")

@@ -78,12 +78,7 @@ class NeuronConfig:
             if name != "world_size":
                 setattr(self, name, given.pop(name, value))
         for name, kind in _PARTS.items():
-            value = getattr(self, name)
-            if isinstance(value, dict):
-                setattr(self, name, kind(**value))
-            elif value is not None and not isinstance(value, kind):
-                message = f"{name}={value!r} is no {kind.__name__}."
-                raise ConfigError(message, hint=f"Pass {kind.__name__}(...).", option=name, value=str(value))
+            setattr(self, name, _part(name, getattr(self, name), kind))
         self._derive()
         if given:
             logger.warning("NeuronConfig init: Unexpected keyword arguments: %s", given)
@@ -95,7 +90,7 @@ class NeuronConfig:
         self.overrides_torch_dtype = given.pop("overrides_torch_dtype", is_named)
         self.torch_dtype = to_torch_dtype(given.pop("torch_dtype", torch.bfloat16))
         for name in _DTYPES:
-            if isinstance(value := getattr(self, name), str):
+            if (value := getattr(self, name)) is not None:
                 setattr(self, name, to_torch_dtype(value))
 
     def _derive(self) -> None:
@@ -154,13 +149,22 @@ class MoENeuronConfig(NeuronConfig):
             setattr(self, name, options.pop(name, value))
         if self.capacity_factor is not None:
             self.capacity_factor = float(self.capacity_factor)
-        if isinstance(self.hybrid_sharding_config, dict):
-            self.hybrid_sharding_config = HybridShardingConfig(**self.hybrid_sharding_config)
+        self.hybrid_sharding_config = _part("hybrid_sharding_config", self.hybrid_sharding_config, HybridShardingConfig)
         left_out = options.pop("disable_normalize_top_k_affinities", False)
         self.normalize_top_k_affinities = options.pop("normalize_top_k_affinities", not left_out)
         self.blockwise_matmul_config = options.pop("blockwise_matmul_config", {})
         self.router_config = _router(options)
         super().__init__(**options)
+
+
+def _part(name: str, value: object, kind: Any) -> Any:
+    """Return a configuration inside another, which may be a mapping."""
+    if isinstance(value, dict):
+        return kind(**value)
+    if value is not None and not isinstance(value, kind):
+        message = f"{name}={value!r} is no {kind.__name__}."
+        raise ConfigError(message, hint=f"Pass {kind.__name__}(...).", option=name, value=str(value))
+    return value
 
 
 def _router(options: dict[str, Any]) -> RouterConfig:

@@ -6,11 +6,12 @@ Shape legend: R rows, C columns.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from ..errors import ShapeError
+from ..errors import ConfigError, ShapeError
 
 logger = logging.getLogger(__name__)
 
@@ -51,3 +52,25 @@ def fitting(neuron_config: Any, ids_RC: torch.Tensor) -> torch.Tensor:
         raise ShapeError(message, hint=hint, num_tokens=num_columns, max_context_length=most)
     logger.warning("%s Truncating to %d.", message, most)
     return ids_RC[:, :most]
+
+
+def require_room(neuron_config: Any, ids_RC: torch.Tensor, options: Mapping[str, Any]) -> None:
+    """Check that the tokens that a call of `generate` names fit the compiled `max_length`.
+
+    A limit that only a file of the checkpoint has is no request: answers end where there is no more room.
+    """
+    most, num_columns = neuron_config.max_length, ids_RC.shape[1]
+    lengths = {"max_length": options.get("max_length"), "max_new_tokens": options.get("max_new_tokens")}
+    for name, value in lengths.items():
+        if not isinstance(value, int):
+            continue
+        length = value + (num_columns if name == "max_new_tokens" else 0)
+        if length > most:
+            longest = most - (num_columns if name == "max_new_tokens" else 0)
+            raise ConfigError(
+                f"{name}={value} makes sequences of {length} tokens, but the model was compiled for {most} (seq_len).",
+                hint=f"Pass {name}={longest} or less, or compile with a larger seq_len.",
+                option=name,
+                value=value,
+                max_length=most,
+            )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..options.value_types import COUNT, NUMBER
+
 DERIVED: Mapping[str, str] = {
     **dict.fromkeys(("n_active_tokens", "n_positions", "max_context_length", "max_length", "pa_block_size"), "seq_len"),
     **dict.fromkeys(("ctx_batch_size", "tkg_batch_size", "max_batch_size", "kv_cache_batch_size"), "batch_size"),
@@ -99,3 +101,40 @@ OF_EXPERTS: Mapping[str, Any] = {
     **dict.fromkeys(("return_expert_index", "return_router_logits", "transpose_shared_experts_weights"), False),
 }
 """Keywords of `MoENeuronConfig` with a fixed default."""
+
+_AT_LEAST_1 = (
+    *("batch_size", "ctx_batch_size", "tkg_batch_size", "max_batch_size", "kv_cache_batch_size", "spec_batch_size"),
+    *("seq_len", "n_active_tokens", "n_positions", "max_context_length", "max_length", "pa_num_blocks"),
+    *("pa_block_size", "tp_degree", "cp_degree", "mlp_cp_degree", "attention_dp_degree", "pp_degree", "ep_degree"),
+    *("moe_tp_degree", "moe_ep_degree", "world_size", "local_ranks_size", "windowed_context_encoding_size"),
+    *("lm_head_pad_alignment_size", "cc_pipeline_tiling_factor", "scratchpad_page_size"),
+)
+_AT_LEAST_0 = (
+    *("kv_cache_padding_size", "speculation_length", "medusa_speculation_length", "num_medusa_heads"),
+    *("start_rank_id", "max_new_tokens", "weight_gather_seq_len_threshold", "seq_len_threshold_for_cc_tiling"),
+    *("padded_hidden_size", "padded_intermediate_size"),
+)
+_TEXTS = (
+    *("padding_side", "cast_type", "quantization_dtype", "quantization_scale_dtype", "ep_dispatch_cc_option"),
+    *("target", "activation_quantization_type", "glu_type", "quantized_checkpoints_path"),
+)
+_SWITCHES = (
+    *_FALSE,
+    *(name for name in _NONE if name.endswith("_kernel_enabled")),
+    "lm_head_pad",
+    "overrides_torch_dtype",
+)
+TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(_AT_LEAST_1, COUNT),
+    **dict.fromkeys(_AT_LEAST_0, NUMBER),
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys((*_SWITCHES, "attn_block_tkg_nki_kernel_use_online_softmax"), bool),
+    **{name: type(value) for name, value in OF_EXPERTS.items() if isinstance(value, (bool, float))},
+    **{name: float for name in OF_EXPERTS if name.endswith("_limit") or name == "capacity_factor"},
+    **dict.fromkeys(("modules_to_not_convert", "draft_model_modules_to_not_convert", *LISTS), list[str]),
+    "quantize_clamp_bound": float,
+    **dict.fromkeys(("token_generation_batches", "quantization_block_size"), COUNT | list[COUNT]),
+    "quantization_block_axis": NUMBER | list[NUMBER],
+    "dma_order_config": dict[str, Any],
+}
+"""Types of keywords; a keyword without one may be anything, or has a check of its own."""

@@ -6,30 +6,21 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
-from ..errors import ConfigError
+from ..errors import ConfigError, invalid_choice
 from ..files.plain_json import read_object
-from ..options.option import check_known
+from ..options.value_types import COUNT, NUMBER, ChecksFields
 from ..sources import find_folder, read_description
 from .sampling import prepare_sampling_params, validate_sampling_params
 
 logger = logging.getLogger(__name__)
 
 
-class _Checked:
-    """A dataclass whose constructor refuses unknown keywords with the nearest name."""
-
-    def __new__(cls, *args: object, **options: object) -> Self:
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        check_known(options, names, what=cls.__name__, listed=f"`help({cls.__name__})`")
-        return super().__new__(cls)
-
-
 @dataclasses.dataclass(eq=False)
-class OnDeviceSamplingConfig(_Checked):
+class OnDeviceSamplingConfig(ChecksFields):
     """How decode steps pick tokens."""
 
     do_sample: bool = False
@@ -50,24 +41,25 @@ class OnDeviceSamplingConfig(_Checked):
     """Whether this is such a configuration."""
     top_k_kernel_enabled: bool = True
     """Which program finds the likeliest tokens; it has no effect here."""
-    sampling_dp_degree: int = 1
+    sampling_dp_degree: COUNT = 1
     """Cores that share the rows; it has no effect here."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         validate_sampling_params(prepare_sampling_params(1, self.top_k, self.top_p, self.temperature), self)
 
 
 @dataclasses.dataclass(eq=False)
-class ChunkedPrefillConfig(_Checked):
+class ChunkedPrefillConfig(ChecksFields):
     """How prompts are read in parts."""
 
-    max_num_seqs: int = 0
+    max_num_seqs: NUMBER = 0
     """Sequences of a batch."""
     tkg_model_enabled: bool = True
     """Whether decode steps have a program of their own."""
-    kernel_q_tile_size: int = 128
+    kernel_q_tile_size: COUNT = 128
     """Tokens of a tile."""
-    kernel_kv_tile_size: int = 1024
+    kernel_kv_tile_size: COUNT = 1024
     """Slots of the cache of a tile."""
 
 
@@ -86,17 +78,17 @@ class FusedSpecNeuronConfig:
 
 
 @dataclasses.dataclass(eq=False)
-class HybridShardingConfig(_Checked):
+class HybridShardingConfig(ChecksFields):
     """Degrees of experts in prompts and in steps; they have no effect here."""
 
-    moe_cte_tp_degree: int = 1
-    moe_cte_ep_degree: int = 1
-    moe_tkg_tp_degree: int = 1
-    moe_tkg_ep_degree: int = 1
+    moe_cte_tp_degree: COUNT = 1
+    moe_cte_ep_degree: COUNT = 1
+    moe_tkg_tp_degree: COUNT = 1
+    moe_tkg_ep_degree: COUNT = 1
 
 
 @dataclasses.dataclass(eq=False)
-class RouterConfig(_Checked):
+class RouterConfig(ChecksFields):
     """How experts are chosen: the checkpoint says it, so this has no effect here."""
 
     act_fn: str = "softmax"
@@ -105,30 +97,31 @@ class RouterConfig(_Checked):
     """Dtype of the router."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.dtype = to_torch_dtype(self.dtype)
 
 
 @dataclasses.dataclass(eq=False)
-class TensorCaptureConfig(_Checked):
+class TensorCaptureConfig(ChecksFields):
     """Intermediate tensors that calls return."""
 
     modules_to_capture: list[str] = dataclasses.field(default_factory=list)
-    max_intermediate_tensors: int | None = None
+    max_intermediate_tensors: COUNT | None = None
     auto_capture_moe_tensors: bool = False
     capture_inputs: bool = False
 
 
 @dataclasses.dataclass(eq=False)
-class LoraServingConfig(_Checked):
+class LoraServingConfig(ChecksFields):
     """LoRA adapters of a model, each with a name."""
 
-    max_loras: int = 1
+    max_loras: COUNT = 1
     """Adapters that are loaded at once."""
-    max_lora_rank: int = 16
+    max_lora_rank: COUNT = 16
     """Largest rank."""
-    max_cpu_loras: int = 100
+    max_cpu_loras: COUNT = 100
     """Adapters in host memory; it has no effect here."""
-    batch_size: int = 1
+    batch_size: COUNT = 1
     """It has no effect here: the batch size is that of the model."""
     target_modules: list[str] | None = None
     """Modules that adapters change; None: those of the adapters."""
@@ -145,13 +138,16 @@ class LoraServingConfig(_Checked):
     is_context_encoding: bool = False
     dynamic_multi_lora: bool = False
     eviction_policy: str = "lru"
-    lfu_decay_period: int = 128
+    lfu_decay_period: COUNT = 128
     base_model_quantized: bool = False
     enable_base_model_only: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.lora_ckpt_paths = {**self._of_file(), **_paths(self.lora_ckpt_paths)}
         self.lora_ckpt_paths_cpu = _paths(self.lora_ckpt_paths_cpu)
+        if self.eviction_policy not in ("lru", "lfu"):
+            raise invalid_choice("eviction_policy", self.eviction_policy, ("lru", "lfu"))
         if self.lora_bias != "none":
             message = f"lora_bias={self.lora_bias!r} is not supported: adapters have matrices only."
             raise ConfigError(message, hint='Pass "none".', option="lora_bias", value=self.lora_bias)
@@ -182,6 +178,10 @@ def _paths(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
     """Adapters by name."""
     if given is None or isinstance(given, Mapping):
         return dict(given or {})
+    if not isinstance(given, (list, tuple)) or not all(isinstance(entry, str) for entry in given):
+        message = f"lora_ckpt_paths={given!r} is no mapping from names to folders, nor a list of 'name : folder'."
+        hint = 'Pass for example {"adapter": "folder"}.'
+        raise ConfigError(message, hint=hint, option="lora_ckpt_paths", value=str(given))
     pairs = [entry.partition(":") for entry in given]
     names = [name.strip() for name, _, _ in pairs]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
-from ..modeling import NeuronModelForCausalLM
+from ..modeling import NeuronModelForCausalLM, require_rows, sequences_each
 from .families import GPT2ForSampling
 from .model import NeuronModelBase
 
@@ -41,8 +41,16 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
         self.model.reset()
 
     @torch.no_grad()
-    def generate(self, *args: object, **options: object) -> Any:
-        """Generate as `NeuronModelForCausalLM.generate` does, with the generation configuration of this object."""
+    def generate(self, *args: Any, **options: Any) -> Any:
+        """Generate as `NeuronModelForCausalLM.generate` does, with the generation configuration of this object.
+
+        Raises:
+            ShapeError: there are more prompts, or beams of them, than the batch has rows.
+        """
+        ids = args[0] if args else options.get("input_ids", options.get("inputs"))
+        if ids is not None:
+            settings = options.get("generation_config") or self.generation_config
+            require_rows(len(ids), self.model.num_rows, sequences_each(settings, options))
         self.reset_generation()
         own, self._compiled.generation_config = self._compiled.generation_config, self.generation_config
         try:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import PretrainedConfig
 
-from ..base.model_facts import facts_of
 from ..errors import ConfigError, ShapeError
-from ..options.sizes import is_count
+from ..options.sizes import is_count, limit_error
+from ..options.value_types import COUNT, check_types
 from .config import NeuronConfig
 
+_TYPES = {"amp": str, "init_n_active_tokens": COUNT, "reorder_cache": bool, "tag": str}
 LIMITS = ("max_position_embeddings", "n_positions")
 """Fields of configurations that limit positions."""
 
@@ -37,6 +36,7 @@ def sizes(name: str, value: object) -> tuple[int, ...]:
 
 def check_kinds(options: dict[str, Any]) -> None:
     """Check that options are numbers, lists, or objects as they should be."""
+    check_types(options, _TYPES)
     sizes("batch_size", options["batch_size"])
     sizes("n_positions", options["n_positions"])
     if (estimate := options["context_length_estimate"]) not in (None, 0):
@@ -47,8 +47,8 @@ def check_kinds(options: dict[str, Any]) -> None:
         raise ConfigError(message, hint="Pass a NeuronConfig.", option="neuron_config", value=kind)
 
 
-def require_length(sequence_length: int, most: int) -> None:
-    """Check that there is room for a sequence."""
+def require_length(sequence_length: int, most: int, num_columns: int = 0) -> None:
+    """Check that there is room for a sequence, which begins with a prompt of so many columns."""
     if not isinstance(sequence_length, int) or sequence_length < 1:
         message = f"sequence_length={sequence_length!r} is not a whole number, at least 1."
         hint = "Pass the tokens of the longest result, prompt included."
@@ -60,6 +60,14 @@ def require_length(sequence_length: int, most: int) -> None:
             option="sequence_length",
             value=sequence_length,
             n_positions=most,
+        )
+    if sequence_length < num_columns <= most:
+        raise ConfigError(
+            f"sequence_length={sequence_length} is less than the {num_columns} tokens of the prompt.",
+            hint=f"Pass more than {num_columns}, because it counts the prompt, and at most {most}.",
+            option="sequence_length",
+            value=sequence_length,
+            num_tokens=num_columns,
         )
 
 
@@ -134,22 +142,13 @@ def check_unroll(options: dict[str, Any], config: PretrainedConfig) -> None:
             )
 
 
-def with_positions(config: PretrainedConfig, n_positions: int | Sequence[int]) -> PretrainedConfig:
-    """Return the configuration with a limit of so many positions, where rotary embeddings have none of their own."""
-    length = n_positions if isinstance(n_positions, int) else max(n_positions)
-    rope = facts_of(config).rope_parameters
-    is_plain = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
-    if not is_plain or length <= (facts_of(config).max_position_embeddings or length):
-        return config
-    changed = copy.deepcopy(config)
-    changed.max_position_embeddings = length
-    return changed
-
-
 def length_of(options: dict[str, Any], config: PretrainedConfig, is_named: bool) -> Any:
-    """Return `n_positions`; the default is at most the model's own limit."""
-    if is_named:
-        return options["n_positions"]
+    """Return `n_positions`, which the model's own limit bounds; the default is at most that."""
     text = config.get_text_config(decoder=True)
     limits = [limit for name in LIMITS if isinstance(limit := getattr(text, name, None), int)]
-    return min([options["n_positions"], *limits])
+    longest = max(sizes("n_positions", options["n_positions"]))
+    if not is_named:
+        return min([longest, *limits])
+    if limits and longest > min(limits):
+        raise limit_error("n_positions", longest, min(limits))
+    return options["n_positions"]

@@ -11,10 +11,10 @@ import dataclasses
 import enum
 import json
 import warnings
-from typing import Any, Self
+from typing import Any
 
 from ..errors import ConfigError, invalid_choice
-from ..options.option import check_known
+from ..options.value_types import COUNT, NUMBER, ChecksFields
 
 
 class _Named(enum.StrEnum):
@@ -38,13 +38,8 @@ class Layout(_Named):
     SBH = "SBH"
 
 
-class _Checked:
-    """A dataclass whose constructor refuses unknown keywords with the nearest name."""
-
-    def __new__(cls, *args: object, **options: object) -> Self:
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        check_known(options, names, what=cls.__name__, listed=f"`help({cls.__name__})`")
-        return super().__new__(cls)
+class _Checked(ChecksFields):
+    """A dataclass that checks the keywords, types, and words that it gets."""
 
     def _require(self, name: str, choices: tuple[Any, ...]) -> None:
         if (value := getattr(self, name)) not in choices:
@@ -67,6 +62,7 @@ class QuantizationConfig(_Checked):
     """Weights that stay as they are, by name."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._require("quant_dtype", ("s8", "f8e4m3fn"))
         self._require("dequant_dtype", ("f32", "f16", "bf16"))
         self._require("quantize_method", ("vector_dynamic", "direct_cast"))
@@ -84,6 +80,7 @@ class KVCacheQuantizationConfig(_Checked):
     """How they are rounded."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._require("quant_dtype", ("s8", "f8e4m3fn", "f16", "bf16"))
         self._require("dequant_dtype", ("f32", "f16", "bf16"))
         self._require("quantize_method", ("vector_dynamic", "direct_cast"))
@@ -93,11 +90,11 @@ class KVCacheQuantizationConfig(_Checked):
 class ContinuousBatchingConfig(_Checked):
     """Sequences that join and leave a batch."""
 
-    max_num_seqs: int | None = None
+    max_num_seqs: COUNT | None = None
     """Rows of the batch."""
-    batch_size_for_shared_caches: int | None = None
+    batch_size_for_shared_caches: COUNT | None = None
     """An older name of `max_num_seqs`."""
-    max_model_len: int | None = None
+    max_model_len: COUNT | None = None
     """Tokens of a sequence."""
     optimized_paged_attention: bool = False
     """A cache of blocks."""
@@ -105,6 +102,7 @@ class ContinuousBatchingConfig(_Checked):
     """Prompts in parts."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.enable_chunked_prefill and not self.optimized_paged_attention:
             message = "enable_chunked_prefill=True needs optimized_paged_attention=True."
             raise ConfigError(message, hint="Pass both, or neither.", option="enable_chunked_prefill")
@@ -120,17 +118,17 @@ class ContinuousBatchingConfig(_Checked):
 class GenerationConfig(_Checked):
     """How `forward` picks tokens with `on_device_generation`."""
 
-    max_length: int | None = None
+    max_length: COUNT | None = None
     """Tokens of a sequence, at which `sample` ends; None: the compiled length."""
     do_sample: bool = False
     """Draw tokens; False takes the likeliest."""
-    top_k: int | list[int] = 50
+    top_k: COUNT | list[COUNT] = 50
     """Tokens that may be drawn; a list has one number for each row."""
     top_p: float | list[float] = 1.0
     """Share of probability that may be drawn."""
-    top_p_min_tokens: int | list[int] = 1
+    top_p_min_tokens: NUMBER | list[NUMBER] = 1
     """Tokens that `top_p` leaves at least."""
-    global_top_k: int | None = None
+    global_top_k: COUNT | None = None
     """Tokens that are compared at all; None: all."""
     eos_token_id: int | list[int] | None = None
     """Tokens that end a sequence; None: those of the model's configuration."""
@@ -144,6 +142,7 @@ class GenerationConfig(_Checked):
     """Whether rows have settings of their own."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = ("top_k", "top_p", "temperature", "top_p_min_tokens")
         lists = [name for name in names if isinstance(getattr(self, name), list)]
         if lists and not self.per_batch_line:
@@ -189,7 +188,7 @@ class NeuronConfig(_Checked):
     padding_side: str = "left"
     group_query_attention: GQA | str | None = None
     sequence_parallel_norm: bool = False
-    sequence_parallel_norm_threshold: int = 2048
+    sequence_parallel_norm_threshold: NUMBER = 2048
     bf16_rms_norm: bool = False
     on_device_embedding: bool = False
     on_device_generation: GenerationConfig | None = None
@@ -211,12 +210,13 @@ class NeuronConfig(_Checked):
     is_eagle_target: bool = False
     is_eagle_draft: bool = False
     has_pre_attention_norm: bool = True
-    compilation_worker_count: int | None = None
+    compilation_worker_count: COUNT | None = None
     duplicate_q_weight_sos: bool = False
     use_2d_cache_ids: bool | None = None
     lhs_aligned: bool | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("use_2d_cache_ids", "lhs_aligned"):
             if (value := getattr(self, name)) is not None:
                 warnings.warn(f"{name} is deprecated: pass padding_side.", DeprecationWarning, stacklevel=3)

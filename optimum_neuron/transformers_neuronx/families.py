@@ -14,10 +14,10 @@ from transformers import PretrainedConfig
 
 from ..errors import ConfigError, ModelError
 from ..sources import load_source
-from .checks import left_padding, require_ids
+from .checks import left_padding
 from .model import NeuronModelBase
 from .positions import left_mask
-from .sampling import Sampling
+from .sampling import Sampling, require_floats
 
 
 class _TopK(NeuronModelBase):
@@ -80,6 +80,7 @@ class _TopP(NeuronModelBase):
             stopping_criteria_list: calls with the sequences and the logits; True ends all rows.
             no_repeat_ngram_size: n-grams that may not occur twice.
         """
+        require_floats(top_p=top_p, temperature=temperature)
         sampling = Sampling(
             top_k=top_k, top_p=top_p, temperature=temperature, no_repeat_ngram_size=no_repeat_ngram_size
         )
@@ -179,8 +180,7 @@ class GPT2ForSampling(_TopK):
             sequence_length: tokens of the longest result, prompt included.
             start_ids: number of padding tokens of each prompt.
         """
-        require_ids(input_ids)
-        self.require_length(sequence_length)
+        self.require_room(input_ids, sequence_length, num_beams)
         self.reset()
         beams = self.compiled.generate(
             input_ids.long(),

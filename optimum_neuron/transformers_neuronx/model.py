@@ -22,7 +22,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ..errors import ConfigError, ModelError, NotExportedError
-from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization
+from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization, require_rows
 from ..options.option import check_known
 from ..sources import load_source
 from .checks import (
@@ -35,7 +35,6 @@ from .checks import (
     require_ids,
     require_length,
     sizes,
-    with_positions,
 )
 from .config import GenerationConfig, NeuronConfig
 from .options import export_options
@@ -72,7 +71,7 @@ class NeuronModelBase:
         self.checkpoint = checkpoint
         self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
         self.n_positions, self.batch_size = length_of(values, config, "n_positions" in options), values["batch_size"]
-        self.config = with_positions(config, self.n_positions)
+        self.config = config
         self.tp_degree, self.amp = values["tp_degree"], values["amp"]
         self._options = export_options(
             amp=values["amp"],
@@ -296,6 +295,7 @@ class NeuronModelBase:
     ) -> torch.Tensor:
         """Add tokens, and return the logits [batch, columns, vocabulary] after the last `num_logits` of them."""
         require_ids(input_ids)
+        require_rows(len(input_ids), self.num_rows)
         starts = left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
         return self._cast(self._positions(input_ids.long(), position(cache_ids), starts, num_logits))
 
@@ -320,9 +320,11 @@ class NeuronModelBase:
         """How `on_device_generation` draws tokens; None without it."""
         return None if self._generation is None else _sampling_of(self._generation)
 
-    def require_length(self, sequence_length: int) -> None:
-        """Check that there is room for so many tokens."""
-        require_length(sequence_length, self.compiled.sequence_length)
+    def require_room(self, input_ids: torch.Tensor, sequence_length: int, num_beams: int = 1) -> None:
+        """Check that prompts are tokens [batch, columns], and that there is room for them and their answers."""
+        require_ids(input_ids)
+        require_length(sequence_length, self.compiled.sequence_length, input_ids.shape[1])
+        require_rows(len(input_ids), self.num_rows, num_beams)
 
     def _sample(
         self,
@@ -337,7 +339,7 @@ class NeuronModelBase:
         scores: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Return prompts with their answers; `sequence_length` counts both."""
-        self.require_length(sequence_length)
+        self.require_room(input_ids, sequence_length)
         if self._generation is not None and self._generation.max_length is not None:
             sequence_length = min(sequence_length, self._generation.max_length)
         with torch.inference_mode():

@@ -100,6 +100,13 @@ class Sampling:
         return probabilities_RK / probabilities_RK.sum(-1, keepdim=True), tokens_RK
 
 
+def require_floats(**options: object) -> None:
+    """Check that the temperature and `top_p` of a call are no whole numbers, which `sample` of upstream refuses."""
+    for name, value in options.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise _refused(name, value, f"a float, such as {float(value)}")
+
+
 def _each(value: object) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 

@@ -116,7 +116,7 @@ class SpeculativeGenerator:
                 num_rows=len(input_ids),
             )
         for model in (self.target, self.draft):
-            model.require_length(sequence_length)
+            model.require_room(input_ids[:1], sequence_length)
         prompts, starts = _without_padding(input_ids, start_ids, attention_mask)
         ends = self.target.end_tokens(eos_token_id)
         rows = [

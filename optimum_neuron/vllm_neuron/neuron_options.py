@@ -16,11 +16,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, invalid_choice, nearest
-from ..neuronx_distributed_inference import NAMES, OF_EXPERTS
+from ..errors import AssertedConfigError, ConfigError, invalid_choice
+from ..neuronx_distributed_inference import NAMES, OF_EXPERTS, check_values, to_torch_dtype
 from ..options.option import check_known
 from ..options.peer_attributes import joined
 from ..options.sizes import is_rising
+from ..options.value_types import COUNT, check_types
 from ..transformers_neuronx import NeuronConfig
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ _OF_PLUGIN = (
     *("enable_structured_outputs", "tensor_capture", "fp8_packed_kv"),
 )
 """Keywords of the plugin for Trainium 2 and 3."""
+_TYPES_OF_PLUGIN = {
+    **dict.fromkeys((name for name in _OF_PLUGIN if name.endswith("_buckets")), list[COUNT]),
+    **dict.fromkeys(("ep_degree", "lm_head_dp_size", "embedding_dp_size"), COUNT),
+    **dict.fromkeys(("enable_structured_outputs", "fp8_packed_kv"), bool),
+    "on_device_sampling_config": dict[str, Any],
+}
 _SEGMENTS = (512, 1024, 2048, 4096, 8192)
 
 
@@ -102,9 +109,10 @@ def neuron_options(args: EngineArgs) -> NeuronOptions:
         if additional.pop(name, None):
             raise ConfigError(f"{name} is not supported.", hint=_REFUSED[name], option=name)
     check_known(additional, ("override_neuron_config", "neuron_config"), what="additional_config")
-    if inner:
-        _check_blocks(args, inner)
-    found = _of_nxdi(args, {**inner, **flat})
+    config = {**inner, **flat}
+    _check_blocks(args, config)
+    _check_prefixes(args, config, plugin)
+    found = _of_nxdi(args, config)
     if plugin:
         found.export = joined(found.export, ((name, name, value) for name, value in _of_plugin(args, plugin, found)))
     return found
@@ -129,15 +137,23 @@ def _check_blocks(args: EngineArgs, config: Mapping[str, Any]) -> None:
         )
 
 
+def _check_prefixes(args: EngineArgs, config: Mapping[str, Any], plugin: Mapping[str, Any]) -> None:
+    """Check that blocks of shared prefixes have a size, for which only the newest plugin has a default."""
+    is_asked = args.enable_prefix_caching is True or config.get("is_prefix_caching")
+    if is_asked and not (args.block_size or config.get("pa_block_size") or plugin):
+        message = "When prefix caching is enabled, block_size must be set."
+        raise AssertedConfigError(message, hint="Pass for example block_size=32.", option="block_size")
+
+
 def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
-    """Keywords of NxD Inference and of transformers_neuronx; unknown ones are warned about, as there."""
-    for name in config:
-        if name not in (*_KNOWN, *_NAMES):
-            logger.warning(
-                "override_neuron_config has %r, which is no keyword of NeuronConfig%s",
-                name,
-                nearest(name, _KNOWN) or ".",
-            )
+    """Keywords of NxD Inference and of transformers_neuronx."""
+    check_known(config, (*_KNOWN, *_NAMES), what="override_neuron_config", listed="docs/vllm.md")
+    check_values(
+        {name: one for name, one in config.items() if name != "kv_cache_quant" or not isinstance(one, Mapping)}
+    )
+    _mapping("on_device_sampling_config", config.get("on_device_sampling_config"))
+    if config.get("torch_dtype") is not None:
+        to_torch_dtype(config["torch_dtype"])
     for name, hint in _REFUSED.items():
         if config.get(name):
             value = str(config[name])
@@ -181,6 +197,7 @@ def _choice(name: str, value: Any, choices: Mapping[str, str]) -> str:
 def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions) -> list[tuple[str, Any]]:
     """Keywords of the plugin for Trainium 2 and 3, with its checks."""
     check_known(config, _OF_PLUGIN, what="neuron_config")
+    check_types(config, _TYPES_OF_PLUGIN)
     if (scheme := config.get("quantization")) is not None:
         raise ConfigError(
             f"neuron_config with quantization={scheme!r} is not supported.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from pathlib import Path
 from typing import Any
 
 from ..base import env
@@ -16,6 +17,7 @@ from ..hardware import instance_for_cores
 from ..modeling import require_heads
 from ..options.configuration import CONFIG_FILE
 from ..options.peer_attributes import joined
+from ..options.value_types import COUNT, check_types
 from ..serving import ModelSpec
 from ..sources import find_folder, load_source, quantization, quantization_of, read_config
 from .engine_args import EngineArgs
@@ -34,6 +36,21 @@ _DTYPES = {
 }
 _CACHE_DTYPES = {"auto": None, "fp8": "fp8", "fp8_e4m3": "fp8", "int8": "int8"}
 _DEVICES = ("auto", "neuron")
+_BLOCK = 8
+"""Tokens of which a block of vLLM's cache has a multiple."""
+_TYPES = {
+    **dict.fromkeys(("model", "tokenizer", "download_dir"), str),
+    **dict.fromkeys(("revision", "quantization", "generation_config", "kv_cache_dtype", "speculative_model"), str),
+    **dict.fromkeys(("trust_remote_code", "enable_prefix_caching", "enable_chunked_prefill", "enable_lora"), bool),
+    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"), COUNT),
+    **dict.fromkeys(("max_model_len", "block_size", "max_num_batched_tokens", "num_gpu_blocks_override"), COUNT),
+    **dict.fromkeys(("max_loras", "max_lora_rank", "max_cpu_loras", "ngram_prompt_lookup_max"), COUNT),
+    **dict.fromkeys(("override_generation_config", "speculative_config"), dict[str, Any]),
+    "served_model_name": str | list[str],
+    "max_logprobs": int,
+    "seed": int,
+    "hf_token": str | bool,
+}
 _TASKS = {
     "auto": None,
     "generate": "text-generation",
@@ -86,7 +103,8 @@ def _name(args: EngineArgs) -> str:
 
 
 def _check_words(args: EngineArgs) -> None:
-    """Check values that are one of a few words, and numbers of cores."""
+    """Check types, values that are one of a few words, and sizes."""
+    check_types({name: str(one) if isinstance(one, Path) else one for name, one in vars(args).items()}, _TYPES)
     device = str(args.device)
     if device not in _DEVICES:
         raise ConfigError(
@@ -103,10 +121,11 @@ def _check_words(args: EngineArgs) -> None:
         raise invalid_choice("tokenizer_mode", args.tokenizer_mode, ("auto",))
     if args.load_format not in ("auto", "safetensors", "hf", "runai_streamer"):
         raise invalid_choice("load_format", args.load_format, ("auto", "safetensors"))
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "max_num_seqs", "max_model_len", "block_size"):
-        value = getattr(args, name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ConfigError(f"{name} must be a whole number, at least 1, not {value!r}.", option=name, value=value)
+    size, length = args.block_size, args.max_model_len
+    if size is not None and size not in (1, length) and size % _BLOCK:
+        message = f"block_size={size} is no multiple of {_BLOCK}."
+        hint = f"Pass a multiple of {_BLOCK}, such as 32, or max_model_len."
+        raise ConfigError(message, hint=hint, option="block_size", value=size)
 
 
 def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) -> dict[str, Any]:

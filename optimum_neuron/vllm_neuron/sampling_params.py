@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ConfigError
+from ..options.value_types import check_types
 from .keywords import checked
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,14 @@ class BeamSearchParams:
                 raise _wrong(name, value, "a whole number, at least 1")
 
 
+_TYPES = {
+    **dict.fromkeys(("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens"), bool),
+    **dict.fromkeys(("include_stop_str_in_output", "skip_clone"), bool),
+    **dict.fromkeys(("stop_token_ids", "allowed_token_ids"), list[int]),
+    "bad_words": list[str],
+    "logit_bias": dict[Any, float],
+}
+"""Types of fields without a range."""
 _REFUSED = {
     "prompt_logprob_token_ids": "Pass prompt_logprobs.",
     "prompt_logprob_start": "Pass prompt_logprobs, and take the rows that you need.",
@@ -172,6 +181,7 @@ class SamplingParams:
     trace_decode_token_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
+        check_types(vars(self), _TYPES)
         if isinstance(self.temperature, (int, float)) and 0 < self.temperature < _LOWEST:
             logger.warning("temperature=%s becomes %s, the lowest that is not greedy.", self.temperature, _LOWEST)
             self.temperature = _LOWEST
@@ -224,6 +234,13 @@ class SamplingParams:
         for name, hint in _REFUSED.items():
             if value := getattr(self, name):
                 raise ConfigError(f"{name}={value!r} is not supported.", hint=hint, option=name, value=value)
+        kinds = {"output_kind": RequestOutputKind, "guided_decoding": StructuredOutputsParams | None}
+        kinds["structured_outputs"] = kinds["guided_decoding"]
+        for name, kind in kinds.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise _wrong(name, value, "an object of its class")
+        if not isinstance(self.logits_processors, list | None) or not all(map(callable, self.logits_processors or ())):
+            raise _wrong("logits_processors", self.logits_processors, "a list of functions")
         if self.structured_outputs is not None and self.guided_decoding is not None:
             names = ["structured_outputs", "guided_decoding"]
             raise ConfigError(f"{' and '.join(names)} are both given.", hint="Pass one.", given=names)

@@ -12,6 +12,7 @@ from optimum_neuron.transformers_neuronx import (
     ContinuousBatchingConfig,
     GenerationConfig,
     GPT2ForSampling,
+    HuggingFaceGenerationModelAdapter,
     KVCacheQuantizationConfig,
     LlamaForSampling,
     NeuronConfig,
@@ -54,6 +55,9 @@ WRONG = {
     "3 cores": ({"tp_degree": 3}, {"option": "tp_degree"}),
     "8 cores for 4 heads": ({"tp_degree": 8}, {"option": "tp_degree", "num_heads": 4}),
     "dtype": ({"amp": "f64"}, {"option": "amp"}),
+    "dtype as number": ({"amp": 32}, {"option": "amp"}),
+    "beyond the model's positions": ({"n_positions": [16, 4096]}, {"option": "n_positions", "limit": 64}),
+    "active tokens": ({"init_n_active_tokens": -1}, {"option": "init_n_active_tokens"}),
     "long context": ({"context_length_estimate": 64}, {"option": "context_length_estimate"}),
     "context as text": ({"context_length_estimate": "16"}, {"option": "context_length_estimate"}),
     "no context": ({"context_length_estimate": []}, {"option": "context_length_estimate"}),
@@ -65,7 +69,6 @@ WRONG = {
     "a mapping": ({"neuron_config": {"fuse_qkv": True}}, {"option": "neuron_config"}),
     "sparse": ({"neuron_config": NeuronConfig(sparse_attn=SparseAttnConfig())}, {"option": "sparse_attn"}),
     "unknown": ({"batch": 2}, {"options": ["batch"]}),
-    "top_k": (generating(top_k=0), {"option": "top_k"}),
     "temperature": (generating(temperature=-1.0), {"option": "temperature"}),
     "3 rows of settings": (generating(per_batch_line=True, top_k=[1, 2, 3]), {"num_settings": 3, "num_rows": 2}),
     "4 sequences": (batching(max_num_seqs=4), {"option": "max_num_seqs", "expected": 2}),
@@ -85,6 +88,14 @@ def test_wrong_configurations_are_refused():
         (lambda: KVCacheQuantizationConfig(quant_dtype="s4"), "quant_dtype"),
         (lambda: NeuronConfig(quant="s8"), "quant"),
         (lambda: NeuronConfig(on_device_generation={"top_k": 1}), "on_device_generation"),
+        (lambda: GenerationConfig(top_k=0), "top_k"),
+        (lambda: GenerationConfig(top_p_min_tokens=-1), "top_p_min_tokens"),
+        (lambda: GenerationConfig(max_length="48"), "max_length"),
+        (lambda: GenerationConfig(dynamic="yes"), "dynamic"),
+        (lambda: ContinuousBatchingConfig(max_num_seqs=0), "max_num_seqs"),
+        (lambda: QuantizationConfig(no_quantize_list="lm_head"), "no_quantize_list"),
+        (lambda: NeuronConfig(fuse_qkv="no"), "fuse_qkv"),
+        (lambda: NeuronConfig(compilation_worker_count=0), "compilation_worker_count"),
         (
             lambda: ContinuousBatchingConfig(max_num_seqs=2, batch_size_for_shared_caches=4),
             "batch_size_for_shared_caches",
@@ -112,10 +123,15 @@ def test_wrong_calls_before_a_compile_are_refused(checkpoint):
 
 
 def test_wrong_prompts_are_refused(model):
-    ids = torch.full((2, 9), 7)
-    for wrong in (49, 0, -1, 20.0):
+    ids, adapter = torch.full((2, 9), 7), HuggingFaceGenerationModelAdapter(model.config, model)
+    for wrong in (49, 0, -1, 20.0, 8):
         with raises(ConfigError, option="sequence_length"):
             model.sample(ids, wrong)
+    for call in (lambda ids: model.sample(ids, 20), model, adapter.generate):
+        with raises(ShapeError, num_rows=3, batch_size=2):
+            call(torch.full((3, 9), 7))
+    with raises(ShapeError, num_rows=18, batch_size=2):
+        adapter.generate(ids, num_beams=9)
     with raises(ShapeError, num_tokens=49):
         model.sample(torch.full((2, 49), 7), 48)
     for starts in ([0, 9], [-1, 0], [3], [0.5, 0]):
@@ -138,7 +154,7 @@ def test_wrong_prompts_are_refused(model):
 def test_wrong_filters_are_refused(model):
     ids = torch.full((2, 9), 7)
     wrong = {"temperature": 0.0, "top_p": 1.5, "top_k": 0, "no_repeat_ngram_size": -1}
-    for option, value in wrong.items():
+    for option, value in [*wrong.items(), ("temperature", 1), ("top_p", 1)]:
         with raises(ConfigError, option=option):
             model.sample(ids, 20, **{option: value})
     with raises(ConfigError, option="eos_token_id"):

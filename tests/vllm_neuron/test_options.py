@@ -80,16 +80,27 @@ def test_keywords_of_the_plugin_are_options_with_its_checks(checkpoint):
         options(checkpoint, additional_config={"neuron_config": {"num_seq_buckets": [1]}})
 
 
-def test_unknown_keywords_of_a_neuron_config_are_warned_about(checkpoint, caplog):
-    options(checkpoint, override_neuron_config={"skip_warmp": True})
-    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "skip_warmup" in record.getMessage()
-
-
 @pytest.mark.parametrize(
     ("given", "details"),
     [
         ({"additional_config": {"override_neuron_config": {"pa_num_blocks": 48}}}, {"option": "pa_num_blocks"}),
+        ({"override_neuron_config": {"pa_num_blocks": 48}}, {"option": "pa_num_blocks"}),
+        ({"override_neuron_config": {"skip_warmp": True}}, {"options": ["skip_warmp"]}),
+        ({"override_neuron_config": {"skip_warmup": "yes"}}, {"option": "skip_warmup"}),
+        ({"override_neuron_config": {"pp_degree": 0}}, {"option": "pp_degree"}),
+        ({"override_neuron_config": {"context_encoding_buckets": "16"}}, {"option": "context_encoding_buckets"}),
+        ({"override_neuron_config": {"kv_cache_quant": 3}}, {"option": "kv_cache_quant"}),
+        ({"override_neuron_config": {"torch_dtype": "float17"}}, {"option": "torch_dtype"}),
+        ({"override_neuron_config": {"on_device_sampling_config": True}}, {"option": "on_device_sampling_config"}),
+        ({"additional_config": {"neuron_config": {"ep_degree": 0}}}, {"option": "ep_degree"}),
+        ({"enable_prefix_caching": True}, {"option": "block_size"}),
+        ({"enable_prefix_caching": "yes"}, {"option": "enable_prefix_caching"}),
+        ({"block_size": 7}, {"option": "block_size", "value": 7}),
+        ({"num_gpu_blocks_override": -1}, {"option": "num_gpu_blocks_override"}),
+        ({"max_num_batched_tokens": "128"}, {"option": "max_num_batched_tokens"}),
+        ({"enable_lora": True, "max_lora_rank": 0}, {"option": "max_lora_rank"}),
+        ({"speculative_config": "ngram"}, {"option": "speculative_config"}),
+        ({"served_model_name": 3}, {"option": "served_model_name"}),
         ({"override_neuron_config": {"tp_degree": 4}, "tensor_parallel_size": 2}, {}),
         ({"override_neuron_config": {"batch_size": 4}, "max_num_seqs": 2}, {}),
         ({"override_neuron_config": {"lora_ckpt_json": "a.json"}}, {"option": "lora_ckpt_json"}),

@@ -57,6 +57,11 @@ def test_types_contradictions_and_defaults():
     for wrong in ({"n": 2, "temperature": 0}, {"n": 3, "best_of": 2}, {"stop": "a", "detokenize": False}):
         with pytest.raises(ValueError):
             SamplingParams(**wrong)
+    kinds = {"ignore_eos": "no", "stop_token_ids": 3, "bad_words": [1], "logit_bias": [5], "output_kind": "delta"}
+    kinds |= {"structured_outputs": {"regex": "a"}, "logits_processors": ["min_p"], "allowed_token_ids": "5"}
+    for option, value in kinds.items():
+        with raises(ConfigError, option=option):
+            SamplingParams(**{option: value})
     with raises(ConfigError, option="best_of"):
         SamplingParams(n=1, best_of=2, output_kind=RequestOutputKind.DELTA)
     params = SamplingParams()
