@@ -56,13 +56,6 @@ cycle. `optimum_neuron` is the package's `__init__` and `wiring.py`, which conne
 other.
 """
 BACKWARD = {
-    ("nki/analysis.py", "nki/kernel.py"),
-    ("nki/calls.py", "nki/kernel.py"),
-    ("nki/devices.py", "nki/kernel.py"),
-    ("nki/calls.py", "nki/devices.py"),
-    ("nki/columns.py", "nki/tensor.py"),
-    ("nki/indirect.py", "nki/tensor.py"),
-    ("nki/rearranging.py", "nki/tensor.py"),
     ("nki/streams/document.py", "nki/streams/codec.py"),
 }
 """Imports that close a circle of files, within a function or for type checkers; there are to be no more."""

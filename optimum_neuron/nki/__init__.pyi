@@ -17,13 +17,8 @@ from .elements import UninitializedReadWarning as UninitializedReadWarning
 from .hazards import Hazard as Hazard, Race as Race
 from .hooks import HOOKS as HOOKS, Launch as Launch
 from .instructions import COSTS as COSTS
-from .kernel import (
-    Kernel as Kernel,
-    jit as jit,
-    launch as launch,
-    launch_ranks as launch_ranks,
-    simulate as simulate,
-)
+from .jit import Kernel as Kernel, jit as jit, simulate as simulate
+from .kernel import launch as launch, launch_ranks as launch_ranks
 from .named import load_kernel as load_kernel, parse_argument as parse_argument
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of

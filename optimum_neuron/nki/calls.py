@@ -70,9 +70,14 @@ def replay(inputs: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
 
 @torch.library.impl(_LIBRARY, "nki_kernel", "PrivateUse1")
 def _replay_on_device(inputs: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    from .devices import replay_on_device
+    results = replay(torch.ops.neuron_sim.alias_cpu_list(list(inputs)), kernel)
+    return [on_device(value, inputs[0].device.index) for value in results]
 
-    return replay_on_device(inputs, kernel)
+
+def on_device(value: torch.Tensor, device: int) -> torch.Tensor:
+    """Return a host tensor as one of the device "neuron", on the same memory."""
+    result: torch.Tensor = torch.ops.neuron_sim.alias_neuron(value, device)
+    return result
 
 
 def _check_inputs(stream: Stream, inputs: Sequence[torch.Tensor]) -> None:

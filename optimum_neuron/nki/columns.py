@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 from .core import current, require
-from .indirect import IndirectTensor, refuse_part, refuse_second
+from .indirect import IndirectTensor, refuse_part
 from .rulebook import Rule
-from .tensor import NkiTensor
+from .tensor import NkiTensor, choice
 
 GROUPS = {"vector": 16, "scalar": 16, "gpsimd": 16, "tensor": 32}
 """Partitions that share offsets, by engine."""
@@ -56,9 +56,10 @@ class ColumnTensor(IndirectTensor):
         refuse_part(self)
 
 
+@choice
 def chosen_columns(tensor: NkiTensor, index: NkiTensor, count: int) -> ColumnTensor:
     """Return columns of a tile that offsets name."""
-    refuse_second(tensor)
+    tensor.require_plain()
     core = current()
     require(core.generation >= 4, Rule.INDIRECT_GENERATION, core=core)
     fits = index.ndim == 2 and index.buffer.value == "sbuf" and index.dtype == "uint16"

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import ConfigError
 from ..upstream.torch import CustomOpDef, FunctionalTensorMode, is_alias_of, tree_map_only
-from .kernel import Kernel, simulate
+from .jit import Kernel, simulate
 
 WRITTEN_OUT: dict[Any, Callable[..., Any]] = {}
 """Operators of `nki_op`, with the functions that they are made of."""

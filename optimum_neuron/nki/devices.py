@@ -16,7 +16,7 @@ import torch
 from ..errors import KernelError
 from ..hardware import kernels_for
 from .arguments import tensors_in
-from .calls import call_in_graph, call_key, replay
+from .calls import call_in_graph, call_key, on_device
 from .hooks import HOOKS, Launch
 from .kernel import Kernel, launch_on_cores
 from .timing import remember
@@ -59,12 +59,7 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
     name = f"{kernel.function.__name__} {sizes}".replace(", ", ",")
     HOOKS.launched(Launch(device, _names[key], name, started_ns, time.perf_counter_ns()))
     inputs = {id(value): ours for value, ours in zip(host, tensors, strict=True)}
-    return _mapped(result, lambda value: inputs.get(id(value)) if id(value) in inputs else _on_device(value, device))
-
-
-def _on_device(value: torch.Tensor, device: int) -> torch.Tensor:
-    result: torch.Tensor = torch.ops.neuron_sim.alias_neuron(value, device)
-    return result
+    return _mapped(result, lambda value: inputs.get(id(value)) if id(value) in inputs else on_device(value, device))
 
 
 def _mapped(value: object, change: Callable[[torch.Tensor], Any]) -> Any:
@@ -75,10 +70,3 @@ def _mapped(value: object, change: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_mapped(item, change) for item in value)
     return value
-
-
-def replay_on_device(inputs: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    """Run a stream on tensors of a device: graphs that run operator by operator call it."""
-    device = inputs[0].device.index
-    results = replay(torch.ops.neuron_sim.alias_cpu_list(list(inputs)), kernel)
-    return [_on_device(value, device) for value in results]

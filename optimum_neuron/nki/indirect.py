@@ -15,7 +15,7 @@ from .core import refuse, require
 from .dtypes import bits_of, rounded
 from .elements import Elements
 from .rulebook import Rule
-from .tensor import NkiTensor
+from .tensor import NkiTensor, choice
 
 
 class IndirectTensor(NkiTensor):
@@ -133,6 +133,14 @@ class IndirectTensor(NkiTensor):
             mask[self.addresses[good]] = True
 
 
+@choice
+def gathered(
+    tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int, indices: NkiTensor, row_step: int, num_rows: int
+) -> NkiTensor:
+    """Return the view of a tensor whose rows are chosen by indices in memory."""
+    return IndirectTensor.of(tensor, pattern, offset, indices, row_step, num_rows)
+
+
 class MovedTensor(NkiTensor):
     """A view of a tensor without memory, whose begin is chosen by an index in memory when the kernel runs."""
 
@@ -160,6 +168,7 @@ class MovedTensor(NkiTensor):
         refuse_part(self)
 
 
+@choice
 def moved_by(tensor: NkiTensor, pattern: Sequence[Sequence[int]], first: int, index: NkiTensor, step: int) -> NkiTensor:
     """Return the view of an access pattern that begins `index` steps after an element; traces keep the index."""
     if tensor.data.is_meta:
@@ -172,14 +181,10 @@ def refuse_part(tensor: NkiTensor) -> NoReturn:
     refuse(Rule.PART_OF_INDIRECT, tensor=tensor.name)
 
 
-def refuse_second(tensor: NkiTensor) -> None:
-    """Refuse a choice by indices in a view that has one."""
-    require(not tensor.is_indirect(), Rule.SECOND_INDIRECT, tensor=tensor.name)
-
-
+@choice
 def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
     """Return one index of a dimension, which is in memory, without the dimension; the view has no other such choice."""
-    refuse_second(tensor)
+    tensor.require_plain()
     number = 0 if index.data.is_meta else index.scalar()
     size = tensor.shape[place]
     require(0 <= number < size, Rule.INDEX, index=number, dim=place, tensor=tensor.name, size=size)
@@ -187,9 +192,10 @@ def selected(tensor: NkiTensor, place: int, index: NkiTensor) -> NkiTensor:
     return moved_by(tensor, pattern, tensor.offset, index, tensor.strides[place])
 
 
+@choice
 def selected_rows(tensor: NkiTensor, dim: int, indices: NkiTensor) -> IndirectTensor:
     """Return the rows of a tensor in HBM that indices on the chip name."""
-    refuse_second(tensor)
+    tensor.require_plain()
     is_column = indices.size == indices.num_partitions and indices.buffer.is_on_chip
     fits = dim == 0 and tensor.buffer.is_hbm and is_column
     require(fits, Rule.SELECTED_ROWS, dim=dim, of=tensor, indices=indices)

@@ -1,4 +1,4 @@
-"""`@nki.jit` and `nki.simulate`: kernels called with NumPy arrays and torch tensors.
+"""A kernel, called with NumPy arrays and torch tensors, and its launch on the cores of the host. `jit.py` makes them.
 
 Arguments that are arrays become tensors in HBM and share their memory, so a kernel that writes an input changes the
 caller's array. Other arguments pass through. Results are torch tensors if an argument was one, and NumPy arrays if not.
@@ -23,11 +23,11 @@ import torch
 
 from ..base import env
 from ..base.after_import import after_import
-from ..errors import ConfigError, KernelError
+from ..errors import KernelError
 from ..hardware import Target
 from ..upstream.torch import register_constant
+from . import columns as columns  # registers the views by indices
 from .arguments import Arguments, tensors_in
-from .calls import call_in_graph, is_traced
 from .core import Core, Grid, Record, default_target, first_line, quoted, running, use
 from .platform import check
 from .scheduling import Edge, edges_of
@@ -132,14 +132,17 @@ class Kernel:
         return _call(self, args, kwargs)
 
 
-def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from .devices import call_on_device, is_on_device
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+Site = tuple[Callable[[Sequence[Any]], bool], Callable[[Kernel, tuple[Any, ...], Mapping[str, Any]], Any]]
+SITES: list[Site] = []
+"""Where kernels are called, but on the host: whether tensors are there, and the call. `jit.py` knows them."""
 
+
+def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors = tensors_in((args, kwargs))
-    if is_traced(tensors):
-        return call_in_graph(kernel, args, kwargs)
-    if is_on_device(tensors):
-        return call_on_device(kernel, args, kwargs)
+    for has, call in SITES:
+        if has(tensors):
+            return call(kernel, args, kwargs)
     return launch(kernel, args, kwargs)[0]
 
 
@@ -164,38 +167,6 @@ def _keep_whole(dynamo: ModuleType) -> None:
 
 
 after_import("torch._dynamo", _keep_whole)
-
-
-COMPILER_OPTIONS = frozenset(
-    {"mode", "debug_kernel", "show_compiler_tb", "experimental_flags", "experimental_features", "kernel_return"}
-)
-"""Options of the vendor's compiler, which say how it works and reports, not what a kernel computes."""
-
-
-def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """Make a kernel of a function, as `@nki.jit` or `@nki.jit(...)`.
-
-    Args:
-        fn: the function.
-        **kwargs: `platform_target`, as "trn2": the target, unless NEURON_PLATFORM_TARGET_OVERRIDE names one.
-            `platform_rules`: whether Python that the hardware's compiler does not take is refused (default: what
-            OPTIMUM_NEURON_NKI_PLATFORM_RULES says; no). Options of the vendor's compiler, as `mode` and
-            `debug_kernel`, change nothing.
-
-    Raises:
-        ConfigError: another option.
-    """
-    unknown = sorted(set(kwargs) - {"platform_target", "platform_rules"} - COMPILER_OPTIONS)
-    if unknown:
-        message = f"nki.jit has no option {', '.join(unknown)}."
-        hint = "Leave it out; `platform_target` chooses the target."
-        raise ConfigError(message, hint=hint, options=unknown)
-    if fn is None:
-        return functools.partial(jit, **kwargs)
-    given = {"platform": kwargs.get("platform_target"), "platform_rules": kwargs.get("platform_rules")}
-    options = {name: value for name, value in given.items() if value is not None}
-    made = simulate(fn)
-    return made.changed(**options) if options else made
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:
@@ -262,9 +233,6 @@ def launch_ranks(
     ranks = [((), call) if isinstance(call, Mapping) else (tuple(call), {}) for call in calls]
     results, cores = _launch(simulate(kernel), ranks, record=record)
     return (results, [row[0].stream or [] for row in cores]) if record else results
-
-
-Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 def _launch(

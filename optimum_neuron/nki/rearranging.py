@@ -1,26 +1,22 @@
-"""`NkiTensor.rearrange`: dimensions by name, which are split, reordered and joined.
-
-It is made of the views that split (`reshape_dim`), reorder (`permute`) and join (`flatten_dims`), and their rules hold.
-"""
+"""What `NkiTensor.rearrange` does with dimensions by name: which it splits, their order, and which it joins."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from .core import refuse, require
+from .elements import Elements
 from .rulebook import Rule
-
-if TYPE_CHECKING:
-    from .tensor import NkiTensor
 
 Pattern = Sequence[str | Sequence[str]]
 
 
-def rearranged(tensor: NkiTensor, source: Pattern, target: Pattern, sizes: Mapping[str, int]) -> NkiTensor:
-    """Return a tensor with its dimensions in another order."""
+def arrangement(
+    tensor: Elements, source: Pattern, target: Pattern, sizes: Mapping[str, int]
+) -> tuple[list[tuple[int, list[int]]], list[int], list[tuple[int, int]]]:
+    """Return dimensions to split with their sizes, the order of all, and the first and last of those to join."""
     before, after = _groups(source), _groups(target)
     names, order = [*itertools.chain(*before)], [*itertools.chain(*after)]
     if (
@@ -32,21 +28,17 @@ def rearranged(tensor: NkiTensor, source: Pattern, target: Pattern, sizes: Mappi
         refuse(Rule.REARRANGEMENT, of=tensor, source=source, target=target, problem="names differ")
     if unknown := sorted(set(sizes) - set(names)):
         refuse(Rule.REARRANGEMENT, of=tensor, source=source, target=target, problem=f"no name is {', '.join(unknown)}")
-    view = tensor
-    for place, group in reversed([*enumerate(before)]):
-        parts = _sizes(tensor, place, group, sizes)
-        view = view.reshape_dim(place, parts) if len(group) > 1 else view
-    view = view.permute([names.index(name) for name in order])
-    for place, group in enumerate(after):
-        view = view.flatten_dims(place, place + len(group) - 1) if len(group) > 1 else view
-    return view
+    parts = [(dim, _sizes(tensor, dim, group, sizes)) for dim, group in enumerate(before)]
+    splits = [(dim, lengths) for dim, lengths in reversed(parts) if len(lengths) > 1]
+    joins = [(dim, dim + len(group) - 1) for dim, group in enumerate(after) if len(group) > 1]
+    return splits, [names.index(name) for name in order], joins
 
 
 def _groups(pattern: Pattern) -> list[tuple[str, ...]]:
     return [(item,) if isinstance(item, str) else tuple(item) for item in pattern]
 
 
-def _sizes(tensor: NkiTensor, place: int, group: Sequence[str], sizes: Mapping[str, int]) -> list[int]:
+def _sizes(tensor: Elements, place: int, group: Sequence[str], sizes: Mapping[str, int]) -> list[int]:
     """Return the sizes of the parts of a dimension, of which one may be missing."""
     found, size = [sizes.get(name, -1) for name in group], tensor.shape[place]
     known = math.prod(one for one in found if one != -1)

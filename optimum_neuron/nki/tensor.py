@@ -9,7 +9,7 @@ An element of a view is named by `offset` and `strides`, in elements of the tens
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,11 +17,19 @@ import torch
 from .core import refuse, require
 from .dtypes import FORMATS, Dtype, dtype_name
 from .elements import Elements
-from .rearranging import rearranged
+from .rearranging import Pattern, arrangement
 from .rulebook import Rule
 
 Slice = slice
 """The builtin, which the method of the same name hides in the class."""
+CHOICES: dict[str, Callable[..., NkiTensor]] = {}
+"""Views whose elements indices in memory choose, by name: `indirect.py` and `columns.py` know how."""
+
+
+def choice(function: Callable[..., NkiTensor]) -> Callable[..., NkiTensor]:
+    """Register a view whose elements indices in memory choose."""
+    CHOICES[function.__name__] = function
+    return function
 
 
 class DynamicSlice:
@@ -116,9 +124,7 @@ class NkiTensor(Elements):
         The index may be a number, a register, or a tensor with one element, which is read when the kernel runs.
         """
         if isinstance(index, NkiTensor):
-            from .indirect import selected
-
-            return selected(self, self._free_dim(dim, "A selection by an index in memory"), index)
+            return CHOICES["selected"](self, self._free_dim(dim, "A selection by an index in memory"), index)
         place = dim % self.ndim
         key: list[Any] = [slice(None)] * self.ndim
         key[place] = int(index)
@@ -134,9 +140,7 @@ class NkiTensor(Elements):
         Raises:
             KernelError: another dimension, a tensor on the chip, or a view by indices already.
         """
-        from .indirect import selected_rows
-
-        return selected_rows(self, dim, vector_offset)
+        return CHOICES["selected_rows"](self, dim, vector_offset)
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Return columns that offsets in memory name, on NeuronCore-v4, to gather from or scatter to.
@@ -151,9 +155,7 @@ class NkiTensor(Elements):
         Raises:
             KernelError: an older core, or operands that the view cannot have.
         """
-        from .columns import chosen_columns
-
-        return chosen_columns(self, index, index.size if num_elem is None else num_elem)
+        return CHOICES["chosen_columns"](self, index, index.size if num_elem is None else num_elem)
 
     @property
     def _keeps_first(self) -> bool:
@@ -209,8 +211,8 @@ class NkiTensor(Elements):
 
     def rearrange(
         self,
-        src_pattern: Sequence[str | Sequence[str]],
-        dst_pattern: Sequence[str | Sequence[str]],
+        src_pattern: Pattern,
+        dst_pattern: Pattern,
         fixed_sizes: Mapping[str, int] | None = None,
     ) -> NkiTensor:
         """Split, reorder and join dimensions by name: `(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})`.
@@ -223,7 +225,14 @@ class NkiTensor(Elements):
         Raises:
             KernelError: patterns that do not fit, or that need a copy.
         """
-        return rearranged(self, src_pattern, dst_pattern, fixed_sizes or {})
+        splits, order, joins = arrangement(self, src_pattern, dst_pattern, fixed_sizes or {})
+        view = self
+        for dim, sizes in splits:
+            view = view.reshape_dim(dim, sizes)
+        view = view.permute(order)
+        for start, end in joins:
+            view = view.flatten_dims(start, end)
+        return view
 
     def view(self, dtype: Dtype) -> NkiTensor:
         """Read the same bytes as another dtype; the last dimension shrinks or grows with the size of the elements."""
@@ -263,9 +272,7 @@ class NkiTensor(Elements):
         Raises:
             KernelError: it leaves the tensor.
         """
-        from .indirect import IndirectTensor, moved_by, refuse_second
-
-        refuse_second(self)
+        self.require_plain()
         own = self.storage.format
         row = own if dtype is None else FORMATS[dtype_name(dtype)]
         tensor = self if row is own else type(self)(self.reinterpreted(row))
@@ -277,10 +284,14 @@ class NkiTensor(Elements):
             return tensor.by_pattern(pattern, first)
         step = self.in_elements(self.strides[indirect_dim], row)
         if vector_offset is not None:
-            return IndirectTensor.of(tensor, pattern, first, vector_offset, step, self.shape[indirect_dim])
+            return CHOICES["gathered"](tensor, pattern, first, vector_offset, step, self.shape[indirect_dim])
         if isinstance(scalar_offset, NkiTensor):
-            return moved_by(tensor, pattern, first, scalar_offset, step)
+            return CHOICES["moved_by"](tensor, pattern, first, scalar_offset, step)
         return tensor.by_pattern(pattern, first + step * int(scalar_offset))
+
+    def require_plain(self) -> None:
+        """Require a view whose elements no indices choose yet."""
+        require(not self.is_indirect(), Rule.SECOND_INDIRECT, tensor=self.name)
 
     def by_pattern(self, pattern: Sequence[Sequence[int]], first: int) -> NkiTensor:
         """Return a view by steps and counts of the whole tensor that begins at an element of it."""

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from .. import isa as nisa, language
-from ..kernel import jit
+from ..jit import jit
 from ..tensor import NkiTensor
 
 nl: Any = language

@@ -13,7 +13,7 @@ import dataclasses
 import math
 
 from .. import isa as nisa
-from ..kernel import jit
+from ..jit import jit
 from ..tensor import NkiTensor
 from .flash_attention import ROWS, blocks_of, nl
 

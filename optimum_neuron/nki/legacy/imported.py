@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import isa as nisa, language
 from ..core import refuse, require
-from ..kernel import Kernel
+from ..jit import Kernel
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .kernel import DEFAULT_PLATFORM

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..kernel import Kernel
+from ..jit import Kernel
 from ..tensor import NkiTensor
 from .tiles import older
 
