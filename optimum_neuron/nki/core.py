@@ -17,9 +17,9 @@ import linecache
 import string
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -33,10 +33,6 @@ from .world import World
 
 DEFAULT_PLATFORM = "trn3"
 """Target without an environment variable, as the vendor documents for its simulator."""
-
-if TYPE_CHECKING:
-    from .streams import Tape
-
 CONTROL_FLOW = "Neuron docs, NKI, language guide, control flow"
 _HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kernels")
 _FRONT_ENDS = ("nki", "neuronxcc")
@@ -112,6 +108,16 @@ class Grid:
     """Barriers that each core reached."""
     mail: dict[tuple[int, int, int], deque[torch.Tensor]] = dataclasses.field(default_factory=dict)
     """Tiles on their way, by pipe, sender and receiver."""
+
+
+class Tape(Protocol):
+    """Where a core that traces notes what it does not do; `streams/tape.py` is one."""
+
+    def allocate(self, storage: Storage) -> None: ...
+    def write(self, tensor: Any, values: torch.Tensor) -> None: ...
+    def copy(self, tensor: Any, source: Any) -> None: ...
+    def note(self, instruction: Any) -> None: ...
+    def loop(self, numbers: range) -> Sequence[int]: ...
 
 
 @dataclasses.dataclass

@@ -10,5 +10,4 @@ from .document import (
     View as View,
 )
 from .machine import record as record, run as run, verify as verify
-from .tape import Tape as Tape
 from .tracing import Traced as Traced, output_dtype as output_dtype, trace as trace

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -182,6 +185,19 @@ class Loop:
 
 
 Node = Allocate | Constant | Copy | Step | Loop
+OPERANDS: dict[str, type] = {
+    "affine": Affine,
+    "columns": Columns,
+    "gather": Gather,
+    "moved": Moved,
+    "name": Name,
+    "places": Places,
+    "register": Register,
+    "view": View,
+}
+"""Operands that are no plain values, by their kind in stored streams: the fields are stored in order."""
+_KINDS = {cls: kind for kind, cls in OPERANDS.items()}
+_VIEWED = (View, Gather, Moved)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -223,9 +239,38 @@ class Stream:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what it computes: of everything but lines of the kernel's source."""
-        from .codec import digest_of
+        document = self.to_dict(lines=False)
+        digest = hashlib.sha256(json.dumps(document, separators=(",", ":"), allow_nan=False).encode())
+        for key, values in sorted(self.constants.items()):
+            digest.update(f"{key} {values.dtype} {tuple(values.shape)}".encode())
+            digest.update(values.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
-        return digest_of(self)
+    def to_dict(self, *, lines: bool = True) -> dict[str, Any]:
+        """Return it as plain data, without the values of its constants; `lines` are those of the kernel's source."""
+        table: dict[str, int] = {}
+
+        def line(text: str) -> list[int]:
+            return [table.setdefault(text, len(table))] if lines else []
+
+        programs = [[_node(node, line) for node in program] for program in self.programs]
+        memories = [
+            [one.name, one.buffer, one.dtype, [*one.shape], one.address and [*one.address], *line(one.line)]
+            for one in self.memories
+        ]
+        return {
+            "format": FORMAT_VERSION,
+            "name": self.name,
+            "target": self.target,
+            "grid": [*self.grid],
+            "memories": memories,
+            "inputs": [*self.inputs],
+            "changed": [*self.changed],
+            "outputs": [_fields(view) for view in self.outputs],
+            "constants": sorted(self.constants),
+            "programs": programs,
+            **({"lines": list(table)} if lines else {}),
+        }
 
     @property
     def private_bytes(self) -> int:
@@ -253,3 +298,38 @@ def _stored(nodes: tuple[Node, ...]) -> int:
 def _executed(nodes: tuple[Node, ...]) -> int:
     loops = sum(node.count * _executed(node.body) for node in nodes if isinstance(node, Loop))
     return loops + sum(isinstance(node, Step) for node in nodes)
+
+
+def _node(node: Node, line: Callable[[str], list[int]]) -> list[Any]:
+    if isinstance(node, Allocate):
+        return ["new", node.tensor]
+    if isinstance(node, Constant):
+        return ["constant", node.key, _fields(node.view)]
+    if isinstance(node, Copy):
+        return ["copy", _operand(node.target), _operand(node.source)]
+    if isinstance(node, Loop):
+        return ["loop", node.count, [_node(inner, line) for inner in node.body]]
+    return [node.opcode, {name: _operand(value) for name, value in node.operands}, *line(node.line)]
+
+
+def _operand(value: Any) -> Any:
+    if type(value) in _KINDS:
+        fields = [_operand(value.value)] if isinstance(value, Register) else _fields(value)
+        return {_KINDS[type(value)]: fields}
+    if isinstance(value, tuple):
+        return [_operand(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    return value
+
+
+def _fields(value: Any) -> Any:
+    """Return the fields of an operand in their order, without a dtype that is the tensor's own."""
+    if isinstance(value, Affine):
+        return [value.base, *value.steps]
+    if isinstance(value, tuple):
+        return [_fields(item) for item in value]
+    if type(value) not in _KINDS:
+        return value
+    fields = [_fields(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return fields[:-1] if isinstance(value, _VIEWED) and value.dtype is None else fields

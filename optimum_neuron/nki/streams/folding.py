@@ -95,27 +95,32 @@ def _last_uses(nodes: Sequence[Node]) -> dict[int, int]:
     return {tensor: place for place, node in enumerate(nodes) for tensor in _tensors(node)}
 
 
+MOVING: dict[type, tuple[str, ...]] = {
+    Columns: ("view", "index"),
+    Constant: ("view",),
+    Copy: ("target", "source"),
+    Gather: ("indices",),
+    Moved: ("first", "index"),
+    Places: (),
+    Register: ("value",),
+    Step: ("operands",),
+    View: ("offset",),
+}
+"""Fields with numbers that may grow from one iteration to the next; in other fields iterations are equal."""
+FIXED = {
+    kind: tuple(field.name for field in dataclasses.fields(kind) if field.name not in ("tensor", *moving))
+    for kind, moving in MOVING.items()
+}
+
+
+_PLACED = (Gather, Moved, Places, View)
+
+
 def _tensors(value: object) -> Iterator[int]:
-    if isinstance(value, View | Allocate | Places):
+    if isinstance(value, (*_PLACED, Allocate)):
         yield value.tensor
-    elif isinstance(value, Gather):
-        yield value.tensor
-        yield from _tensors(value.indices)
-    elif isinstance(value, Columns):
-        yield from (*_tensors(value.view), *_tensors(value.index))
-    elif isinstance(value, Moved):
-        yield value.tensor
-        yield from _tensors(value.index)
-    elif isinstance(value, Constant):
-        yield from _tensors(value.view)
-    elif isinstance(value, Copy):
-        yield from (*_tensors(value.target), *_tensors(value.source))
-    elif isinstance(value, Step):
-        for _, operand in value.operands:
-            yield from _tensors(operand)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _tensors(item)
+    for item in value if isinstance(value, tuple) else [getattr(value, name) for name in MOVING.get(type(value), ())]:
+        yield from _tensors(item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,36 +155,15 @@ def _key(value: object, own: dict[int, int], numbers: list[int]) -> Any:
         return "allocate", len(own)
     if isinstance(value, Loop):
         return "loop", value.count, tuple(_key(node, own, numbers) for node in value.body)
-    if isinstance(value, View):
-        offset = _key(value.offset, own, numbers)
-        return "view", _tensor_key(value.tensor, own), offset, value.shape, value.strides, value.dtype
-    if isinstance(value, Gather):
-        tensor, indices = _tensor_key(value.tensor, own), _key(value.indices, own, numbers)
-        return "gather", tensor, value.pattern, value.first, indices, value.row_step, value.num_rows, value.dtype
-    if isinstance(value, Columns):
-        view, index = _key(value.view, own, numbers), _key(value.index, own, numbers)
-        return "columns", view, index, value.count, value.group
-    if isinstance(value, Moved):
-        first, index = _key(value.first, own, numbers), _key(value.index, own, numbers)
-        return "moved", _tensor_key(value.tensor, own), value.pattern, first, index, value.step, value.dtype
-    if isinstance(value, Places):
-        return "places", _tensor_key(value.tensor, own), value.key, value.skip
-    if isinstance(value, Copy):
-        return "copy", _key(value.target, own, numbers), _key(value.source, own, numbers)
-    if isinstance(value, Constant):
-        return "constant", _key(value.view, own, numbers), value.key
-    if isinstance(value, Step):
-        operands = tuple((name, _key(operand, own, numbers)) for name, operand in value.operands)
-        return value.opcode, operands, value.line
-    if isinstance(value, Register):
-        return "register", _key(value.value, own, numbers)
+    moving = MOVING.get(type(value))
+    if moving is not None:
+        tensor = value.tensor if isinstance(value, _PLACED) else None
+        place = ("own", own[tensor]) if tensor in own else ("tensor", tensor)
+        fixed = tuple(getattr(value, name) for name in FIXED[type(value)])
+        return type(value).__name__, place, fixed, tuple(_key(getattr(value, name), own, numbers) for name in moving)
     if isinstance(value, tuple):
         return tuple(_key(item, own, numbers) for item in value)
     return value
-
-
-def _tensor_key(tensor: int, own: dict[int, int]) -> tuple[str, int]:
-    return ("own", own[tensor]) if tensor in own else ("tensor", tensor)
 
 
 def _alike(shapes: Sequence[_Shape], place: int) -> tuple[int, list[int]]:
@@ -216,22 +200,10 @@ def _grow(value: object, growth: Iterator[int], depth: int) -> Any:
         return Affine(value.base, (next(growth), *value.steps))
     if isinstance(value, Loop):
         return Loop(value.count, tuple(_grown(value.body, growth, depth + 1)))
-    if isinstance(value, View):
-        return dataclasses.replace(value, offset=grow(value.offset))
-    if isinstance(value, Gather):
-        return dataclasses.replace(value, indices=grow(value.indices))
-    if isinstance(value, Columns):
-        return dataclasses.replace(value, view=grow(value.view), index=grow(value.index))
-    if isinstance(value, Moved):
-        return dataclasses.replace(value, first=grow(value.first), index=grow(value.index))
-    if isinstance(value, Constant):
-        return dataclasses.replace(value, view=grow(value.view))
-    if isinstance(value, Copy):
-        return Copy(grow(value.target), grow(value.source))
-    if isinstance(value, Step):
-        return dataclasses.replace(value, operands=tuple((name, grow(operand)) for name, operand in value.operands))
-    if isinstance(value, Register):
-        return Register(grow(value.value))
+    moving = MOVING.get(type(value))
+    if moving is not None:
+        moved: Any = value
+        return dataclasses.replace(moved, **{name: grow(getattr(value, name)) for name in moving})
     if isinstance(value, tuple):
         return tuple(map(grow, value))
     return value
