@@ -14,7 +14,7 @@ from ..published_costs import ASSUMED, ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import FUNCTIONS, Engine, Instruction, function, instruction
+from .base import FUNCTIONS, Engine, Instruction, Operand, function, instruction
 
 
 class ReduceCmd(enum.Enum):
@@ -27,20 +27,17 @@ class ReduceCmd(enum.Enum):
     load_reduce = 4
 
 
-@instruction("max(64, N), 64 more with a reduction", ISA)
+@instruction(ISA, "max(64, N), 64 more with a reduction")
 class Activation(Instruction):
     """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
 
-    OPCODE = "activation"
-    READS = ("data", "bias", "scale")
-    WRITES = ("dst", "reduce_res")
     ENGINES = (Engine.scalar,)
 
     dst: NkiTensor
     op: Operator
     data: NkiTensor
-    bias: Any = None
-    scale: Any = 1.0
+    bias: Operand = None
+    scale: Operand = 1.0
     reduce_op: Operator | None = None
     reduce_res: NkiTensor | None = None
     reduce_cmd: ReduceCmd = ReduceCmd.idle
@@ -106,21 +103,18 @@ def activation_reduce(
     FUNCTIONS["activation"](dst, op, data, bias, scale, reduce_op, reduce_res, ReduceCmd.reset_reduce, name)
 
 
-@instruction("max(64, N)", ASSUMED)
+@instruction(ASSUMED)
 class Activate2(Instruction):
     """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
 
-    OPCODE = "activate2"
-    READS = ("data", "imm0", "imm1")
-    WRITES = ("dst", "reduce_res")
     ENGINES = (Engine.scalar,)
     MIN_GENERATION = 4
 
     dst: NkiTensor
     op: Operator
     data: NkiTensor
-    imm0: Any
-    imm1: Any
+    imm0: Operand
+    imm1: Operand
     op0: Operator
     op1: Operator
     relu_param: Any = 0.0
@@ -165,26 +159,19 @@ class Activate2(Instruction):
         if self.reduce_res is not None:
             self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
 
-    def cycles(self, core: Core) -> float:
-        return cost.lane_cycles(core, self.data)
 
-
-@instruction("max(64, N)", ASSUMED)
+@instruction(ASSUMED)
 class Exponential(Instruction):
     """Compute `exp(src - max_value)`; needs NeuronCore-v4."""
 
-    OPCODE = "exponential"
-    READS = ("src", "max_value", "reduce_init")
-    WRITES = ("dst", "reduce_res")
-    ENGINES = (Engine.vector,)
     MIN_GENERATION = 4
 
     dst: NkiTensor
     src: NkiTensor
-    max_value: Any = 0.0
+    max_value: Operand = 0.0
     reduce_res: NkiTensor | None = None
     reduce_cmd: ReduceCmd = ReduceCmd.idle
-    reduce_init: Any = 0.0
+    reduce_init: Operand = 0.0
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
@@ -197,6 +184,3 @@ class Exponential(Instruction):
         rules.accumulate(core, "vector", OPERATORS["add"], self.reduce_cmd.name, value, initial)
         if self.reduce_res is not None:
             self.reduce_res.write(read_accumulators(core, "vector", self.src.num_partitions))
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.src], self.dst)

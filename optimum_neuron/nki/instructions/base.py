@@ -1,10 +1,10 @@
 """What all instructions have in common: operands, the rules of tiles, execution, and the record of it.
 
 An instruction is a class with `@instruction`, which makes it a frozen dataclass and its function of `nki.isa`: the
-fields are the operands and the function's parameters, the docstring is the function's. `READS` and `WRITES` name the
-fields with tiles, `MEMORIES` limits where tiles may be, `CONVERT` changes arguments. A subclass adds `check`
-(its own rules), `run` (what it computes) and `cycles` (what it costs); `search.py` has short examples. `execute` does
-the four in order, on the current core.
+class has its name, the fields are the operands and the function's parameters, the docstring is the function's. Tiles
+with `dst` in their name, and `reduce_res`, are written; the others are read. `MEMORIES` limits where tiles may be,
+`CONVERT` changes arguments. A subclass adds `check` (its own rules), `run` (what it computes) and, where its engine has
+no common cost, `cycles`; `search.py` has short examples. `execute` does the four in order, on the current core.
 
 Rules are those of the public documentation of `nki.isa`; a broken one is a KernelError with the line of the kernel.
 """
@@ -15,11 +15,14 @@ import dataclasses
 import enum
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from fractions import Fraction
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ...errors import KernelError
+from .. import cost
 from ..core import Core, Record, current, refuse, require
 from ..memory import Buffer
 from ..microscaling import QUADRANT
@@ -35,6 +38,8 @@ MAX_DIMS = 5
 ON_CHIP = frozenset({Buffer.sbuf, Buffer.psum})
 SBUF = frozenset({Buffer.sbuf})
 PSUM = frozenset({Buffer.psum})
+Operand: TypeAlias = Any
+"""A number, or a tile with one element for each partition."""
 
 
 class Engine(enum.Enum):
@@ -55,16 +60,26 @@ class Engine(enum.Enum):
 class Instruction:
     """One instruction with its operands."""
 
-    READS: ClassVar[tuple[str, ...]] = ()
-    WRITES: ClassVar[tuple[str, ...]] = ("dst",)
-    MEMORIES: ClassVar[Mapping[str, frozenset[Buffer]]] = {}
-    ENGINES: ClassVar[tuple[Engine, ...]] = ()
-    """Engines that have it, the default first."""
     OPCODE: ClassVar[str] = ""
+    """Name of the function, from that of the class."""
+    READS: ClassVar[tuple[str, ...]] = ()
+    WRITES: ClassVar[tuple[str, ...]] = ()
+    """Fields with tiles."""
+    MAIN: ClassVar[str] = ""
+    """The first of them that is no number or vector; those that are read come first."""
+    MEMORIES: ClassVar[Mapping[str, frozenset[Buffer]]] = {}
+    """Where a tile may be, if not in both memories of the chip, or in SBUF on GpSimd."""
+    ENGINES: ClassVar[tuple[Engine, ...]] = (Engine.vector,)
+    """Engines that have it, the default first."""
+    RATE: ClassVar[float | None] = None
+    """Cycles of the vector engine for an element; None if they depend on the dtypes only."""
     STARTS: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     """Operands that may start at other partitions than tiles do: at which ones of each 32."""
     MIN_GENERATION: ClassVar[int] = 2
     CONVERT: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Changes of arguments, by parameter."""
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+    """Parameters of the function with another name than their field."""
     COST: ClassVar[InstructionCost]
 
     name: str | None = None
@@ -79,7 +94,17 @@ class Instruction:
 
     def cycles(self, core: Core) -> float:
         """Return the cycles of its engine; nanoseconds for DMA."""
-        raise NotImplementedError
+        tile, written = self.tile, self.tiles(self.WRITES)
+        engine = self.resolved_engine(core)
+        if engine is not Engine.vector:
+            return cost.engine_cycles(core, engine, tile)
+        return cost.vector_cycles(core, [tile], next(iter(written.values()), tile), rate=self.RATE)
+
+    @property
+    def tile(self) -> NkiTensor:
+        """The first tile that it reads, or writes; numbers and vectors do not count."""
+        tile: NkiTensor = getattr(self, self.MAIN)
+        return tile
 
     def resolved_engine(self, core: Core) -> Engine:
         """Return the engine it runs on: the one asked for, or the first that has it."""
@@ -108,23 +133,39 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
-def instruction(formula: str, source: str, *, is_named: bool = True) -> Callable[[type[Kind]], type[Kind]]:
+def instruction(source: str, formula: str = "", *, is_named: bool = True) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class an instruction with a function of `nki.isa`.
 
     Args:
-        formula: Cycles of the engine for N elements in each of P partitions; nanoseconds for DMA.
+        source: document that has its cost.
+        formula: what `cycles` returns, for N elements in each of P partitions; empty for the common cost.
         is_named: whether the function takes a name for schedules.
     """
 
     def made(cls: type[Kind]) -> type[Kind]:
         kind = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        kind.OPCODE = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+        fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+        tiles = [name for name, hint in fields.items() if "NkiTensor" in hint or "Operand" in hint]
+        kind.WRITES = tuple(name for name in tiles if "dst" in name or name == "reduce_res")
+        kind.READS = tuple(name for name in tiles if name not in kind.WRITES)
+        kind.MAIN = next(name for name in (*kind.READS, *kind.WRITES) if fields[name] != "Operand")
         engines = "any" if len(kind.ENGINES) > 3 else ", ".join(engine.name for engine in kind.ENGINES)
-        kind.COST = InstructionCost(engines, formula, source)
+        kind.COST = InstructionCost(engines, formula or _common_formula(kind), source)
         INSTRUCTIONS[kind.OPCODE] = kind
         function(_function_of(kind, is_named))
         return kind
 
     return made
+
+
+def _common_formula(kind: type[Instruction]) -> str:
+    """Return the cost that `Instruction.cycles` has for the engines of an instruction."""
+    rate = Fraction(kind.RATE or 1).limit_denominator(9)
+    elements = "N" if rate == 1 else f"{rate.numerator} N" + (f" / {rate.denominator}" if rate.denominator > 1 else "")
+    texts = {Engine.vector: f"max(64, {elements})", Engine.scalar: "max(64, N)", Engine.gpsimd: "150 + N"}
+    first, *others = kind.ENGINES
+    return "; ".join([texts[first], *(f"{other.name}: {texts[other]}" for other in others)])
 
 
 def function(one: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +182,7 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
     empty, positional = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [
         inspect.Parameter(
-            field.name,
+            kind.RENAMED.get(field.name, field.name),
             positional,
             default=empty if field.default is dataclasses.MISSING else field.default,
             annotation=field.type,
@@ -152,6 +193,7 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
         parameters.append(inspect.Parameter("name", positional, default=None, annotation="str | None"))
     signature = inspect.Signature(parameters, return_annotation="NkiInstruction")
     names = list(signature.parameters)
+    fields = {parameter: field for field, parameter in kind.RENAMED.items()}
 
     def call(*args: Any, **kwargs: Any) -> NkiInstruction:
         operands = dict(zip(names, args)) | kwargs  # noqa: B905 - the signature refuses others
@@ -161,7 +203,7 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
             value = operands.get(name)
             if value is not None:
                 operands[name] = change(value)
-        return execute(kind(**operands))
+        return execute(kind(**{fields.get(name, name): value for name, value in operands.items()}))
 
     call.__name__ = call.__qualname__ = kind.OPCODE
     call.__doc__, call.__module__ = kind.__doc__, kind.__module__
@@ -238,7 +280,8 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     known = (type(instruction), name, buffer, engine, *layout)
     if known in core.legal:
         return
-    allowed = instruction.MEMORIES.get(name.partition("[")[0], ON_CHIP)
+    anywhere = SBUF if (Engine.gpsimd,) == instruction.ENGINES else ON_CHIP
+    allowed = instruction.MEMORIES.get(name.partition("[")[0], anywhere)
     require(buffer in allowed, Rule.MEMORY, opcode=opcode, operand=name, tile=tile, engine=engine, choices=allowed)
     require(engine is not Engine.gpsimd or buffer is not Buffer.psum, Rule.GPSIMD_PSUM, opcode=opcode, operand=name)
     if not buffer.is_on_chip:

@@ -38,14 +38,11 @@ def _wait(opcode: str, core: Core, ready: Callable[[], bool], cause: str) -> Non
     require(is_there, Rule.CORE_DEADLOCK, opcode=opcode, core=core.rank[0], cause=cause)
 
 
-@instruction("100", ASSUMED)
+@instruction(ASSUMED, "100")
 class CoreBarrier(Instruction):
     """Wait until both cores are here, so that both see what the other wrote to `data`; needs NeuronCore-v3."""
 
-    OPCODE = "core_barrier"
     CONVERT = {"cores": tuple}
-    READS = ("data",)
-    WRITES = ()
     MEMORIES = {"data": frozenset({Buffer.hbm, Buffer.shared_hbm})}
     ENGINES = (Engine.gpsimd, Engine.vector, Engine.scalar, Engine.tensor, Engine.sync)
     MIN_GENERATION = 3
@@ -73,13 +70,11 @@ class CoreBarrier(Instruction):
         return core.timing.dependent_instruction_cycles
 
 
-@instruction("bytes at the rate of GpSimd's DMA, or as dma_copy", V3)
-class SendRecv(Instruction):
+@instruction(V3, "bytes at the rate of GpSimd's DMA, or as dma_copy")
+class Sendrecv(Instruction):
     """Send a tile to a core and receive one; exchanges of one `pipe_id` are in order; needs NeuronCore-v3."""
 
-    OPCODE = "sendrecv"
     CONVERT = {"send_to_rank": int, "recv_from_rank": int, "pipe_id": int}
-    READS = ("src",)
     MEMORIES = {"src": SBUF, "dst": SBUF}
     ENGINES = (Engine.dma,)
     MIN_GENERATION = 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import cost
@@ -14,17 +12,15 @@ from ..published_costs import ISA, SHORT
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import Engine, Instruction, instruction
+from .base import Engine, Instruction, Operand, instruction
 
 _EXACT = frozenset({"int32", "uint32"})
 
 
-@instruction("max(64, N), 2 N on v2 for two float32 tiles in SBUF", SHORT)
+@instruction(SHORT, "max(64, N), 2 N on v2 for two float32 tiles in SBUF")
 class TensorTensor(Instruction):
     """Compute `data1 op data2`, element by element."""
 
-    OPCODE = "tensor_tensor"
-    READS = ("data1", "data2")
     ENGINES = (Engine.vector, Engine.gpsimd)
 
     dst: NkiTensor
@@ -67,21 +63,19 @@ class TensorTensor(Instruction):
         return cost.vector_cycles(core, [self.data1, self.data2], self.dst)
 
 
-@instruction("max(64, N); 16-bit: N / 4 or N / 2 from v3 on", SHORT)
+@instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on")
 class TensorScalar(Instruction):
     """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
 
-    OPCODE = "tensor_scalar"
-    READS = ("data", "operand0", "operand1")
     ENGINES = (Engine.vector, Engine.scalar, Engine.gpsimd)
 
     dst: NkiTensor
     data: NkiTensor
     op0: Operator
-    operand0: Any
+    operand0: Operand
     reverse0: bool = False
     op1: Operator | None = None
-    operand1: Any = None
+    operand1: Operand = None
     reverse1: bool = False
     engine: Engine = Engine.unknown
 
@@ -117,18 +111,14 @@ class TensorScalar(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
 
 
-@instruction("max(64, 2 N), N for bfloat16 that is subtracted or multiplied", ISA)
+@instruction(ISA, "max(64, 2 N), N for bfloat16 that is subtracted or multiplied")
 class ScalarTensorTensor(Instruction):
     """Compute `(data op0 operand0) op1 operand1`: operand0 is a number or a vector, operand1 a tile."""
-
-    OPCODE = "scalar_tensor_tensor"
-    READS = ("data", "operand0", "operand1")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     data: NkiTensor
     op0: Operator
-    operand0: Any
+    operand0: Operand
     op1: Operator
     operand1: NkiTensor
     reverse0: bool = False
@@ -157,18 +147,14 @@ def require_arithmetic(opcode: str, *operators: Operator) -> None:
         require(not operator.is_bitwise, Rule.ARITHMETIC, opcode=opcode, operator=operator)
 
 
-@instruction("max(64, 2 N)", ISA)
+@instruction(ISA, "max(64, 2 N)")
 class TensorTensorScan(Instruction):
     """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
-
-    OPCODE = "tensor_tensor_scan"
-    READS = ("data0", "data1", "initial")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     data0: NkiTensor
     data1: NkiTensor
-    initial: Any
+    initial: Operand
     op0: Operator
     op1: Operator
     reverse0: bool = False
@@ -207,13 +193,11 @@ def _linear_scan(factors: torch.Tensor, terms: torch.Tensor, state: torch.Tensor
     return result_T.T
 
 
-@instruction("max(64, 8 N)", ISA)
+@instruction(ISA)
 class Reciprocal(Instruction):
     """Compute `1 / data`."""
 
-    OPCODE = "reciprocal"
-    READS = ("data",)
-    ENGINES = (Engine.vector,)
+    RATE = 8
 
     dst: NkiTensor
     data: NkiTensor
@@ -223,6 +207,3 @@ class Reciprocal(Instruction):
 
     def run(self, core: Core) -> None:
         self.dst.write(torch.reciprocal(self.data.floats()))
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst, rate=8)

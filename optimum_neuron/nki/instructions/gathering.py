@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from .. import cost
 from ..core import Core, refuse, require
 from ..dtypes import bits_of
 from ..microscaling import QUADRANT
@@ -12,7 +11,7 @@ from ..published_costs import ASSUMED, ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import ON_CHIP, SBUF, Engine, Instruction, instruction
+from .base import Engine, Instruction, instruction
 from .search import GROUP
 
 """Partitions that a shuffle moves data between."""
@@ -26,13 +25,10 @@ def _refuse_index(opcode: str, index: int, size: int) -> None:
     refuse(Rule.GATHER_INDEX, opcode=opcode, index=index, size=size, last=size - 1)
 
 
-@instruction("N and 60 for each 512 of them", ASSUMED)
+@instruction(ASSUMED, "N and 60 for each 512 of them")
 class NcNGather(Instruction):
     """Take the elements of each partition that its indices name."""
 
-    OPCODE = "nc_n_gather"
-    READS = ("data", "indices")
-    MEMORIES = {"dst": SBUF, "data": SBUF, "indices": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     dst: NkiTensor
@@ -59,13 +55,10 @@ class NcNGather(Instruction):
         return -(-elements // CHUNK) * core.timing.sram_access_cycles + elements
 
 
-@instruction("150 + indices * elements / C", ISA)
+@instruction(ISA, "150 + indices * elements / C")
 class LocalGather(Instruction):
     """Take elements of every sixteen partitions by the indices in the same sixteen, which count down the partitions."""
 
-    OPCODE = "local_gather"
-    READS = ("src_buffer", "index")
-    MEMORIES = {"dst": SBUF, "src_buffer": SBUF, "index": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     dst: NkiTensor
@@ -109,15 +102,11 @@ class LocalGather(Instruction):
         return core.timing.gpsimd_start_cycles + self.num_indices * elements / factor
 
 
-@instruction("max(64, N)", ISA)
+@instruction(ISA)
 class NcStreamShuffle(Instruction):
     """Copy partition `shuffle_mask[i]` of each 32 to partition i; 255 leaves the partition."""
 
-    OPCODE = "nc_stream_shuffle"
     CONVERT = {"shuffle_mask": lambda mask: tuple(map(int, mask))}
-    READS = ("src",)
-    MEMORIES = {"dst": ON_CHIP, "src": ON_CHIP}
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     src: NkiTensor
@@ -143,6 +132,3 @@ class NcStreamShuffle(Instruction):
         chosen = torch.zeros_like(rows, dtype=torch.bool)
         chosen[written] = True
         self.dst.write_where(chosen.reshape(self.dst.shape), rows.view(data.dtype).reshape(self.dst.shape))
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.src], self.dst)

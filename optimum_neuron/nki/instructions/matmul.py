@@ -17,7 +17,7 @@ from ..published_costs import ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import ON_CHIP, PSUM, SBUF, Engine, Instruction, instruction
+from .base import PSUM, SBUF, Engine, Instruction, instruction
 
 _WIDE = frozenset({"float32", "tfloat32"})
 _FP8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
@@ -33,13 +33,11 @@ class MatmulPerfMode(enum.Enum):
     double_row = "double_row"
 
 
-@instruction("max(min(64, stationary), moving), 4 times as many in float32", ISA)
+@instruction(ISA, "max(min(64, stationary), moving), 4 times as many in float32")
 class NcMatmul(Instruction):
     """Compute `stationary.T @ moving` into PSUM; the two hints change nothing here."""
 
-    OPCODE = "nc_matmul"
     CONVERT = {"tile_position": tuple, "tile_size": tuple}
-    READS = ("stationary", "moving")
     MEMORIES = {"dst": PSUM, "stationary": SBUF, "moving": SBUF}
     ENGINES = (Engine.tensor,)
 
@@ -146,13 +144,10 @@ def add_to(dst: NkiTensor, product: torch.Tensor, accumulate: bool | None) -> No
         dst.write(dst.data.float() + product if accumulate else product)
 
 
-@instruction("max(P, min(64, N)); vector: max(64, N)", ISA)
+@instruction(ISA, "max(P, min(64, N)); vector: max(64, N)")
 class NcTranspose(Instruction):
     """Transpose a tile: 128 by 128 on the tensor engine, 32 by 32 on the vector engine."""
 
-    OPCODE = "nc_transpose"
-    READS = ("data",)
-    MEMORIES = {"dst": ON_CHIP, "data": ON_CHIP}
     ENGINES = (Engine.tensor, Engine.vector)
 
     dst: NkiTensor

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from .. import cost
 from ..core import Core, require
 from ..published_costs import ASSUMED
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, instruction
+from .base import Engine, Instruction, instruction
 from .search import GROUP
 
 
-@instruction("150 + N", ASSUMED)
+@instruction(ASSUMED)
 class NonzeroWithCount(Instruction):
     """Write the indices of elements that are not zero, padding, and their number, for partitions 0, 16, 32 and so on.
 
     Other partitions are neither read nor written."""
 
-    OPCODE = "nonzero_with_count"
-    READS = ("src",)
-    MEMORIES = {"dst": SBUF, "src": SBUF}
     ENGINES = (Engine.gpsimd,)
     MIN_GENERATION = 3
 
@@ -46,19 +42,13 @@ class NonzeroWithCount(Instruction):
         indices = torch.where(found, order + self.index_offset, self.padding_val)
         self.dst[::GROUP].write(torch.cat([indices, rows.sum(1, keepdim=True)], dim=1))
 
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.src)
 
-
-@instruction("150 + N", ASSUMED)
+@instruction(ASSUMED)
 class SequenceBounds(Instruction):
     """Write where the segment of each element starts and where it ends (exclusive); elements of segment 0 are padding.
 
     A padding element has the start n and the end -1, for n elements."""
 
-    OPCODE = "sequence_bounds"
-    READS = ("segment_ids",)
-    MEMORIES = {"dst": SBUF, "segment_ids": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     dst: NkiTensor
@@ -82,6 +72,3 @@ class SequenceBounds(Instruction):
         ends = torch.where(last, places + 1, size).flip(0).cummin(0).values.flip(0)
         padding = ids == 0
         self.dst.write(torch.stack([starts.masked_fill(padding, size), ends.masked_fill(padding, -1)]))
-
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.segment_ids)

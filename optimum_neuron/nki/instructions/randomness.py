@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from .. import cost
 from ..core import Core, refuse, require
 from ..published_costs import ASSUMED, ISA
 from ..random_numbers import Xorwow
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, execute, function, instruction
-from .handles import NkiInstruction
+from .base import SBUF, Engine, Instruction, Operand, instruction
 
 _INTEGERS = rules.INTEGERS - {"bool"}
 _GENERATORS = {Engine.vector: 4, Engine.gpsimd: 1}
@@ -37,11 +33,10 @@ def _check_engine(instruction: Instruction, core: Core, engine: Engine, oldest: 
     require(core.generation >= needed, Rule.ENGINE_GENERATION, of=instruction, engine=engine, needed=needed)
 
 
-@instruction("max(64, N); gpsimd: 150 + N", ASSUMED)
+@instruction(ASSUMED)
 class Rng(Instruction):
     """Fill a tile of integers with random bits: the lowest of 32."""
 
-    OPCODE = "rng"
     ENGINES = (Engine.vector, Engine.gpsimd)
 
     dst: NkiTensor
@@ -59,22 +54,17 @@ class Rng(Instruction):
             low = torch.where(low >= 2 ** (width - 1), low - 2**width, low)
         self.dst.write(low)
 
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
-
-@instruction("max(64, N)", ASSUMED)
+@instruction(ASSUMED)
 class Rand2(Instruction):
     """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
 
-    OPCODE = "rand2"
-    READS = ("low", "high")
-    ENGINES = (Engine.vector,)
     MIN_GENERATION = 4
+    RENAMED = {"low": "min", "high": "max"}
 
     dst: NkiTensor
-    low: Any
-    high: Any
+    low: Operand
+    high: Operand
 
     def check(self, core: Core) -> None:
         is_known = not isinstance(self.low, NkiTensor) and not isinstance(self.high, NkiTensor)
@@ -86,27 +76,14 @@ class Rand2(Instruction):
         high = rules.scalar_operand(self.OPCODE, "max", self.high, self.dst)
         self.dst.write(low + share * (high - low))
 
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
 
-
-@function
-def rand2(dst: NkiTensor, min: object, max: object, name: str | None = None) -> NkiInstruction:  # noqa: A002
-    """Fill a tile with uniform numbers between two numbers or vectors; needs NeuronCore-v4."""
-    return execute(Rand2(dst=dst, low=min, high=max, name=name))
-
-
-@instruction("max(64, N)", ISA)
+@instruction(ISA)
 class Dropout(Instruction):
     """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
 
-    OPCODE = "dropout"
-    READS = ("data", "prob")
-    ENGINES = (Engine.vector,)
-
     dst: NkiTensor
     data: NkiTensor
-    prob: Any
+    prob: Operand
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
@@ -124,18 +101,10 @@ class Dropout(Instruction):
         data = self.data.read()
         self.dst.write(torch.where(dropped.reshape(data.shape), torch.zeros((), dtype=data.dtype), data))
 
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst)
 
-
-@instruction("max(64, N)", ASSUMED)
+@instruction(ASSUMED)
 class SetRngSeed(Instruction):
     """Seed the vector engine's generators with the 32 bits of a tile of one element."""
-
-    OPCODE = "set_rng_seed"
-    READS = ("src_seeds",)
-    WRITES = ()
-    ENGINES = (Engine.vector,)
 
     src_seeds: NkiTensor
 
@@ -148,9 +117,6 @@ class SetRngSeed(Instruction):
         generators = _GENERATORS[Engine.vector]
         core.generators[Engine.vector.name] = Xorwow.seeded(seed, lanes=128, generators=generators)
 
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.src_seeds)
-
 
 class _StateOfGenerator(Instruction):
     """What reading and setting a state have in common."""
@@ -158,11 +124,6 @@ class _StateOfGenerator(Instruction):
     ENGINES = (Engine.gpsimd, Engine.vector)
     MIN_GENERATION = 3
     engine: Engine
-
-    @property
-    def tile(self) -> NkiTensor:
-        """Tile with the states."""
-        raise NotImplementedError
 
     def check(self, core: Core) -> None:
         engine, (label,) = self.resolved_engine(core), (*self.READS, *self.WRITES)
@@ -172,43 +133,27 @@ class _StateOfGenerator(Instruction):
         fits = self.tile.elements_per_partition == words
         require(fits, Rule.GENERATOR_STATE, of=self, label=label, engine=engine, words=words)
 
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.tile)
 
-
-@instruction("150 + N; vector: max(64, N)", ASSUMED)
+@instruction(ASSUMED, "150 + N; vector: max(64, N)")
 class RandSetState(_StateOfGenerator):
     """Set the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
 
-    OPCODE = "rand_set_state"
-    READS = ("src_seeds",)
-    WRITES = ()
     MEMORIES = {"src_seeds": SBUF}
 
     src_seeds: NkiTensor
     engine: Engine = Engine.gpsimd
-
-    @property
-    def tile(self) -> NkiTensor:
-        return self.src_seeds
 
     def run(self, core: Core) -> None:
         states = self.src_seeds.integers().reshape(self.src_seeds.num_partitions, -1)
         generator(core, self.resolved_engine(core)).load(states.numpy())
 
 
-@instruction("150 + N; vector: max(64, N)", ASSUMED)
+@instruction(ASSUMED, "150 + N; vector: max(64, N)")
 class RandGetState(_StateOfGenerator):
     """Write the generator of each lane: 6 words on GpSimd, 24 on the vector engine; needs NeuronCore-v3."""
 
-    OPCODE = "rand_get_state"
-
     dst: NkiTensor
     engine: Engine = Engine.gpsimd
-
-    @property
-    def tile(self) -> NkiTensor:
-        return self.dst
 
     def run(self, core: Core) -> None:
         states = generator(core, self.resolved_engine(core)).store(self.dst.num_partitions)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .. import cost
@@ -14,7 +12,7 @@ from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
-from .base import SBUF, Engine, Instruction, instruction
+from .base import Engine, Instruction, Operand, instruction
 from .elementwise import require_arithmetic
 
 
@@ -23,14 +21,11 @@ def require_reduction(opcode: str, op: Operator) -> None:
     require(op.reduce is not None, Rule.REDUCTION, opcode=opcode, op=op)
 
 
-@instruction("max(64, N), N / 2 for sums and maxima of bfloat16", ISA)
+@instruction(ISA, "max(64, N), N / 2 for sums and maxima of bfloat16")
 class TensorReduce(Instruction):
     """Reduce the last dimensions of a tile with an operator."""
 
-    OPCODE = "tensor_reduce"
     CONVERT = {"axis": lambda axis: (axis,) if isinstance(axis, int) else tuple(axis)}
-    READS = ("data",)
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     op: Operator
@@ -69,13 +64,10 @@ class TensorReduce(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, rate=0.5 if is_short else 1)
 
 
-@instruction("150 + N", ASSUMED)
+@instruction(ASSUMED)
 class TensorPartitionReduce(Instruction):
     """Reduce over partitions, into a tile of one partition."""
 
-    OPCODE = "tensor_partition_reduce"
-    READS = ("data",)
-    MEMORIES = {"dst": SBUF, "data": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     dst: NkiTensor
@@ -92,28 +84,20 @@ class TensorPartitionReduce(Instruction):
         data = self.data.integers() if self.op.is_bitwise else self.data.floats()
         self.dst.write(self.op.reduce(data.reshape(self.data.num_partitions, -1), (0,)))
 
-    def cycles(self, core: Core) -> float:
-        return cost.engine_cycles(core, self.resolved_engine(core), self.data)
 
-
-@instruction("max(64, N) + 64", ISA)
+@instruction(ISA, "max(64, N) + 64")
 class TensorScalarReduce(Instruction):
     """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
-
-    OPCODE = "tensor_scalar_reduce"
-    READS = ("data", "operand0", "reduce_init")
-    WRITES = ("dst", "reduce_res")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     data: NkiTensor
     op0: Operator
-    operand0: Any
+    operand0: Operand
     reduce_op: Operator
     reduce_res: NkiTensor | None = None
     reverse0: bool = False
     reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce
-    reduce_init: Any = None
+    reduce_init: Operand = None
     reduce_res_negate: bool = False
 
     def check(self, core: Core) -> None:
@@ -141,20 +125,16 @@ class TensorScalarReduce(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True) + extra
 
 
-@instruction("max(64, N)", ASSUMED)
+@instruction(ASSUMED)
 class TensorScalarCumulative(Instruction):
     """Compute the running `op1` of `src op0 imm0` along the partition."""
-
-    OPCODE = "tensor_scalar_cumulative"
-    READS = ("src", "imm0", "imm1")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     src: NkiTensor
     op0: Operator
     op1: Operator
-    imm0: Any
-    imm1: Any = None
+    imm0: Operand
+    imm1: Operand = None
     reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce
 
     def check(self, core: Core) -> None:
@@ -181,6 +161,3 @@ class TensorScalarCumulative(Instruction):
             columns.append(state)
         core.registers["vector"] = state
         self.dst.write(torch.cat(columns, dim=1))
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.src], self.dst)

@@ -102,13 +102,10 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     _require_written("register_move", dst).value = int(src)
 
 
-@instruction("60", ASSUMED, is_named=False)
+@instruction(ASSUMED, "60", is_named=False)
 class RegisterLoad(Instruction):
     """Read one element of HBM or SBUF to a register."""
 
-    OPCODE = "register_load"
-    READS = ("src",)
-    WRITES = ()
     MEMORIES = {"src": _ANYWHERE}
     ENGINES = (Engine.sync,)
 
@@ -128,11 +125,10 @@ class RegisterLoad(Instruction):
         return core.timing.sram_access_cycles
 
 
-@instruction("60", ASSUMED, is_named=False)
+@instruction(ASSUMED, "60", is_named=False)
 class RegisterStore(Instruction):
     """Write a register to one element of HBM or SBUF."""
 
-    OPCODE = "register_store"
     MEMORIES = {"dst": _ANYWHERE}
     ENGINES = (Engine.sync,)
 

@@ -30,16 +30,12 @@ def _check_quadrants(opcode: str, name: str, tile: NkiTensor) -> None:
     require(not tile.num_partitions % mx.QUADRANT, Rule.QUADRANTS, opcode=opcode, operand=name, tile=tile, mx=mx)
 
 
-@instruction("max(64, N)", ASSUMED)
+@instruction(ASSUMED)
 class QuantizeMx(Instruction):
     """Round blocks of 8 partitions by 4 values to FP8 with a common scale; needs NeuronCore-v4."""
 
-    OPCODE = "quantize_mx"
-    READS = ("src",)
-    WRITES = ("dst", "dst_scale")
     MEMORIES = {"dst": SBUF, "src": SBUF, "dst_scale": SBUF}
     STARTS = {"dst_scale": _SCALE_STARTS}
-    ENGINES = (Engine.vector,)
     MIN_GENERATION = 4
 
     dst: NkiTensor
@@ -66,18 +62,13 @@ class QuantizeMx(Instruction):
         shape = self.dst_scale.shape
         self.dst_scale.write_where(chosen.reshape(shape), spread.reshape(shape))
 
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.src], self.dst)
 
-
-@instruction("max(64, moving)", ASSUMED)
+@instruction(ASSUMED, "max(64, moving)")
 class NcMatmulMx(Instruction):
     """Compute `stationary.T @ moving` of packed values times their scales into PSUM; needs NeuronCore-v4."""
 
-    OPCODE = "nc_matmul_mx"
     CONVERT = {"tile_position": tuple, "tile_size": tuple}
-    READS = ("stationary", "moving", "stationary_scale", "moving_scale")
-    MEMORIES = {"dst": PSUM, **dict.fromkeys(READS, SBUF)}
+    MEMORIES = {"dst": PSUM} | dict.fromkeys(("stationary", "moving", "stationary_scale", "moving_scale"), SBUF)
     STARTS = {"stationary_scale": _SCALE_STARTS, "moving_scale": _SCALE_STARTS}
     ENGINES = (Engine.tensor,)
     MIN_GENERATION = 4

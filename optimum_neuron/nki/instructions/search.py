@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from .. import cost
 from ..core import Core, require
 from ..published_costs import ISA, TOPK
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import SBUF, Engine, Instruction, instruction
+from .base import Engine, Instruction, instruction
 
 WIDTH = 8
 """Elements that the vector engine searches for at once."""
@@ -44,13 +43,9 @@ def _absent_index(dst: NkiTensor) -> int:
     return 2 ** (8 * dst.storage.format.size_bytes) - 1
 
 
-@instruction("max(64, N)", ISA)
+@instruction(ISA)
 class Max8(Instruction):
     """Write the eight largest elements of each partition, the largest first."""
-
-    OPCODE = "max8"
-    READS = ("src",)
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     src: NkiTensor
@@ -61,17 +56,10 @@ class Max8(Instruction):
     def run(self, core: Core) -> None:
         self.dst.write(self.src.rows().topk(WIDTH, dim=1).values)
 
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.src], self.dst)
 
-
-@instruction("max(64, N)", ISA)
+@instruction(ISA)
 class NcFindIndex8(Instruction):
     """Write the index of the first occurrence of eight values in each partition; all bits are set if there is none."""
-
-    OPCODE = "nc_find_index8"
-    READS = ("data", "vals")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     data: NkiTensor
@@ -89,18 +77,10 @@ class NcFindIndex8(Instruction):
             columns.append(index.where(found, torch.tensor(_absent_index(self.dst))))
         self.dst.write(torch.stack(columns, dim=1))
 
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst)
 
-
-@instruction("max(64, N)", ISA)
+@instruction(ISA)
 class NcMatchReplace8(Instruction):
     """Replace the first occurrence of eight values by a number; a value that is given twice replaces two elements."""
-
-    OPCODE = "nc_match_replace8"
-    READS = ("data", "vals")
-    WRITES = ("dst", "dst_idx")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     data: NkiTensor
@@ -129,21 +109,14 @@ class NcMatchReplace8(Instruction):
             self.dst_idx.write(indices.where(indices >= 0, torch.tensor(_absent_index(self.dst_idx))))
         self.dst.write(replaced)
 
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst)
 
-
-@instruction("4 n + k", TOPK)
+@instruction(TOPK, "4 n + k")
 class Topk(Instruction):
     """Write the largest of n elements and their indices for every sixteen partitions, the smallest of them first.
 
     Element i is in partition i % 16 and column i // 16, of src and of the results; there are as many results as columns
     of val_dst, and what they do not cover stays."""
 
-    OPCODE = "topk"
-    READS = ("src",)
-    WRITES = ("val_dst", "idx_dst")
-    MEMORIES = {"val_dst": SBUF, "idx_dst": SBUF, "src": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     val_dst: NkiTensor

@@ -17,7 +17,7 @@ from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators
-from .base import SBUF, Engine, Instruction, instruction
+from .base import Engine, Instruction, Operand, instruction
 
 FP32_MIN = -3.4028235e38
 """What range_select puts where the range does not hold."""
@@ -39,12 +39,10 @@ def _check_pattern(opcode: str, pattern: Sequence[Sequence[int]], tile: NkiTenso
     require(fits, Rule.INDEX_PATTERN, opcode=opcode, pattern=pattern, count=count, tile=tile)
 
 
-@instruction("150 + N", ISA)
+@instruction(ISA)
 class Iota(Instruction):
     """Write `offset + partition * channel_multiplier + sum(step * index)` for pairs [step, count]."""
 
-    OPCODE = "iota"
-    MEMORIES = {"dst": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     dst: NkiTensor
@@ -58,17 +56,11 @@ class Iota(Instruction):
     def run(self, core: Core) -> None:
         self.dst.write(affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier))
 
-    def cycles(self, core: Core) -> float:
-        return cost.gpsimd_cycles(core, self.dst)
 
-
-@instruction("150 + N", ISA)
+@instruction(ISA)
 class AffineSelect(Instruction):
     """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
 
-    OPCODE = "affine_select"
-    READS = ("on_true_tile",)
-    MEMORIES = {"dst": SBUF, "on_true_tile": SBUF}
     ENGINES = (Engine.gpsimd,)
 
     dst: NkiTensor
@@ -89,19 +81,12 @@ class AffineSelect(Instruction):
         chosen = self.cmp_op.function(values, torch.zeros((), dtype=torch.int64)) != 0
         self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, as_float32(self.on_false_value)))
 
-    def cycles(self, core: Core) -> float:
-        return cost.gpsimd_cycles(core, self.dst)
 
-
-@instruction("max(64, N)", ISA)
+@instruction(ISA)
 class RangeSelect(Instruction):
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
 
-    OPCODE = "range_select"
     CONVERT = {"on_false_value": lambda value: FP32_MIN if value is ... else value}
-    READS = ("on_true_tile", "bound0", "bound1")
-    WRITES = ("dst", "reduce_res")
-    ENGINES = (Engine.vector,)
     MIN_GENERATION = 3
 
     dst: NkiTensor
@@ -139,23 +124,15 @@ class RangeSelect(Instruction):
         if self.reduce_res is not None:
             self.reduce_res.write(read_accumulators(core, "vector", values.shape[0]))
 
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.on_true_tile], self.dst)
 
-
-@instruction("max(64, N), 2 N on v2 in float32", ASSUMED)
+@instruction(ASSUMED, "max(64, N), 2 N on v2 in float32")
 class SelectReduce(Instruction):
     """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
-
-    OPCODE = "select_reduce"
-    READS = ("predicate", "on_true", "on_false")
-    WRITES = ("dst", "reduce_res")
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     predicate: NkiTensor
     on_true: NkiTensor
-    on_false: Any
+    on_false: Operand
     reduce_res: NkiTensor | None = None
     reduce_cmd: ReduceCmd = ReduceCmd.idle
     reduce_op: Operator = OPERATORS["maximum"]

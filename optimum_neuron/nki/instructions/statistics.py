@@ -10,18 +10,14 @@ from ..published_costs import ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import Engine, Instruction, instruction
+from .base import Instruction, instruction
 
 MAX_ELEMENTS = 512
 
 
-@instruction("max(64, N)", ISA)
+@instruction(ISA, "max(64, N)")
 class BnStats(Instruction):
     """Write count, mean and variance * count of the even and of the odd elements of each partition."""
-
-    OPCODE = "bn_stats"
-    READS = ("data",)
-    ENGINES = (Engine.vector,)
 
     dst: NkiTensor
     data: NkiTensor
@@ -44,13 +40,11 @@ class BnStats(Instruction):
         return cost.vector_cycles(core, [self.data], self.data)
 
 
-@instruction("max(64, 13 N / 3)", ISA)
+@instruction(ISA)
 class BnAggr(Instruction):
     """Write mean and variance of the statistics of one or more bn_stats."""
 
-    OPCODE = "bn_aggr"
-    READS = ("data",)
-    ENGINES = (Engine.vector,)
+    RATE = 13 / 3
 
     dst: NkiTensor
     data: NkiTensor
@@ -66,6 +60,3 @@ class BnAggr(Instruction):
         center = (count * mean).sum(1) / total
         spread = spread.sum(1) + (count * (mean - center[:, None]) ** 2).sum(1)
         self.dst.write(torch.stack([center, spread / total], dim=1))
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data], self.dst, rate=13 / 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from ..published_costs import ASSUMED, DMA, ISA, SHORT, V3
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .base import ON_CHIP, SBUF, Engine, Instruction, execute, function, instruction
-from .handles import NkiInstruction
+from .base import SBUF, Engine, Instruction, Operand, instruction
 
 ANYWHERE = frozenset(Buffer)
 
@@ -39,12 +37,10 @@ class OobMode(enum.Enum):
     skip = 1
 
 
-@instruction("max(64, N); 16-bit: N / 4 or N / 2 from v3 on", SHORT)
+@instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on")
 class TensorCopy(Instruction):
     """Copy a tile on the chip: bits where both dtypes are equal, through float32 otherwise."""
 
-    OPCODE = "tensor_copy"
-    READS = ("src",)
     ENGINES = (Engine.vector, Engine.scalar, Engine.gpsimd)
 
     dst: NkiTensor
@@ -64,11 +60,10 @@ class TensorCopy(Instruction):
         return cost.vector_cycles(core, [self.src], self.dst, is_copy_or_scalar=True)
 
 
-@instruction("max(64, N), N / 2 for 16-bit zeros", ISA)
+@instruction(ISA, "max(64, N), N / 2 for 16-bit zeros")
 class Memset(Instruction):
     """Fill a tile with a constant."""
 
-    OPCODE = "memset"
     ENGINES = (Engine.vector, Engine.gpsimd)
 
     dst: NkiTensor
@@ -92,21 +87,20 @@ class Memset(Instruction):
         return cost.vector_cycles(core, [], self.dst, rate=0.5 if is_short else 1)
 
 
-@instruction("1300 ns, then each run at the peak rate and a fixed part", DMA)
+@instruction(DMA, "1300 ns, then each run at the peak rate and a fixed part")
 class DmaCopy(Instruction):
     """Copy between HBM and the chip, through float32 if the dtypes differ."""
 
-    OPCODE = "dma_copy"
-    READS = ("src",)
     MEMORIES = {"dst": ANYWHERE, "src": ANYWHERE}
     ENGINES = (Engine.dma,)
+    RENAMED = {"trigger": "engine"}
 
     dst: NkiTensor
     src: NkiTensor
-    priority: int | None
-    oob_mode: OobMode
-    dge_mode: DgeMode
-    trigger: Engine
+    priority: int | None = None
+    oob_mode: OobMode = OobMode.error
+    dge_mode: DgeMode = DgeMode.unknown
+    trigger: Engine = Engine.unknown
 
     def check(self, core: Core) -> None:
         rules.same_elements(self.OPCODE, self.dst, self.src)
@@ -129,49 +123,38 @@ def check_descriptors(opcode: str, core: Core, priority: int | None, dge_mode: D
     require(dge_mode is not DgeMode.hwdge or core.generation >= 3, Rule.DMA_HARDWARE_DESCRIPTORS, opcode=opcode)
 
 
-@function
-def dma_copy(
-    dst: NkiTensor,
-    src: NkiTensor,
-    priority: int | None = None,
-    oob_mode: OobMode = OobMode.error,
-    dge_mode: DgeMode = DgeMode.unknown,
-    engine: Engine = Engine.unknown,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Copy between HBM and the chip, through float32 if the dtypes differ."""
-    options: dict[str, Any] = {"priority": priority, "oob_mode": oob_mode, "dge_mode": dge_mode, "trigger": engine}
-    return execute(DmaCopy(dst=dst, src=src, name=name, **options))
-
-
 AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 """How a DMA transposes tensors of so many dimensions."""
 
 
-@instruction("as dma_copy, at 90 % of its rate from HBM and 50 % from SBUF", V3)
+@instruction(V3, "as dma_copy, at 90 % of its rate from HBM and 50 % from SBUF")
 class DmaTranspose(Instruction):
     """Transpose 2, 3 or 4 dimensions while copying to SBUF."""
 
-    OPCODE = "dma_transpose"
-    READS = ("src",)
+    CONVERT = {"axes": tuple}
     MEMORIES = {"dst": SBUF, "src": ANYWHERE - {Buffer.psum}}
     ENGINES = (Engine.dma,)
 
     dst: NkiTensor
     src: NkiTensor
-    axes: tuple[int, ...]
-    priority: int | None
-    dge_mode: DgeMode
-    oob_mode: OobMode
+    axes: tuple[int, ...] | None = None
+    priority: int | None = None
+    dge_mode: DgeMode = DgeMode.unknown
+    oob_mode: OobMode = OobMode.error
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Where dimensions of the result come from."""
+        return AXES.get(self.src.ndim, ()) if self.axes is None else self.axes
 
     def check(self, core: Core) -> None:
-        rules.is_among(self.OPCODE, "axes", self.axes, tuple(AXES.values()))
+        rules.is_among(self.OPCODE, "axes", self.order, tuple(AXES.values()))
         rules.same_elements(self.OPCODE, self.dst, self.src)
         rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
         check_descriptors(self.OPCODE, core, self.priority, self.dge_mode)
 
     def run(self, core: Core) -> None:
-        self.dst.write(self.src.with_skip(self.oob_mode is OobMode.skip).read().permute(self.axes))
+        self.dst.write(self.src.with_skip(self.oob_mode is OobMode.skip).read().permute(self.order))
 
     def cycles(self, core: Core) -> float:
         rates = core.timing.dma_transpose_rate
@@ -179,29 +162,11 @@ class DmaTranspose(Instruction):
         return cost.dma_ns(core, self.src) / rate
 
 
-@function
-def dma_transpose(
-    dst: NkiTensor,
-    src: NkiTensor,
-    axes: Sequence[int] | None = None,
-    priority: int | None = None,
-    dge_mode: DgeMode = DgeMode.unknown,
-    oob_mode: OobMode = OobMode.error,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Transpose 2, 3 or 4 dimensions while copying to SBUF."""
-    order = tuple(axes) if axes is not None else AXES.get(src.ndim, ())
-    options: dict[str, Any] = {"axes": order, "priority": priority, "dge_mode": dge_mode, "oob_mode": oob_mode}
-    return execute(DmaTranspose(dst=dst, src=src, name=name, **options))
-
-
-@instruction("as one dma_copy for each source", ASSUMED)
+@instruction(ASSUMED, "as one dma_copy for each source")
 class DmaCompute(Instruction):
     """Add up to 16 tensors in float32 on the way to dst."""
 
-    OPCODE = "dma_compute"
     CONVERT = {"srcs": tuple, "scales": tuple}
-    READS = ("srcs",)
     MEMORIES = {"dst": ANYWHERE - {Buffer.psum}, "srcs": ANYWHERE - {Buffer.psum}}
     ENGINES = (Engine.dma,)
 
@@ -231,17 +196,12 @@ class DmaCompute(Instruction):
         return sum(cost.dma_ns(core, source) for source in self.srcs)
 
 
-@instruction("max(64, N), 2 N with all tiles in SBUF", ISA)
+@instruction(ISA, "max(64, N), 2 N with all tiles in SBUF")
 class TensorCopyPredicated(Instruction):
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
 
-    OPCODE = "tensor_copy_predicated"
-    READS = ("src", "predicate")
-    ENGINES = (Engine.vector,)
-    MEMORIES = {"dst": ON_CHIP}
-
     dst: NkiTensor
-    src: Any
+    src: Operand
     predicate: NkiTensor
     reverse_pred: bool = False
 
