@@ -39,7 +39,7 @@ from .cores import DmaEngine as DmaEngine
 from .handles import NkiInstruction as NkiInstruction
 from .matmul import MatmulPerfMode as MatmulPerfMode
 from .registers import VirtualRegister as VirtualRegister
-from .transfer import DgeMode as DgeMode, OobMode as OobMode
+from .transfer import AXES as AXES, DgeMode as DgeMode, OobMode as OobMode
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

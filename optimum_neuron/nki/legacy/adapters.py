@@ -1,4 +1,4 @@
-"""Instructions of the older API that are those of `nki.isa`, with their result as a new tile: one row for each.
+"""Instructions of the older API that are those of `nki.isa`, one row each; without `dst` they return a new tile.
 
 A row has the published signature. The name of a parameter says what it is: an operator, a tile, a vector or number for
 each partition, a tile that the instruction writes too, or an enumeration's member.
@@ -15,21 +15,22 @@ from typing import Any
 import numpy as np
 
 from .. import instructions as ins
+from ..dtypes import Dtype
 from ..language import promoted
 from ..memory import Buffer
 from ..tensor import NkiTensor
-from .creation import refuse_unknown
-from .indexing import Region
+from .indexing import Mask, Region
+from .published import ISA, listed, published
 from .results import engine, machine, new_tile, operator, place, reduce_cmd, vector
-from .tiles import OlderTensor, nl, resolved
+from .tiles import OlderTensor, nl, older, resolved
 
 FP32_MIN = float(np.finfo(np.float32).min)
 _OPERATORS = frozenset({"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1"})
-_VECTORS = frozenset({"bias", "scale", "operand0", "operand1", "initial", "bound0", "bound1", "prob"})
+_VECTORS = frozenset({"bias", "scale", "operand0", "operand1", "imm0", "imm1", "initial", "bound0", "bound1", "prob"})
 _PLACES = frozenset({"reduce_res", "dst_idx"})
 _DEFAULTS = {
     **{"None": None, "False": False, "0": 0, "1.0": 1.0, "lowest": FP32_MIN, "max": np.amax},
-    **{"unknown": engine.unknown, "idle": reduce_cmd.idle},
+    **{"unknown": engine.unknown, "idle": reduce_cmd.idle, "reset_reduce": reduce_cmd.reset_reduce},
 }
 
 
@@ -45,6 +46,8 @@ class Row:
     """Sizes of the result from those of the main tile; None for the same."""
     dtype: str | None = None
     """Dtype of the result; None for that of the main tile."""
+    instruction: str = ""
+    """Name in `nki.isa`, if it is another one."""
 
 
 ROWS = {
@@ -57,6 +60,7 @@ ROWS = {
     "dropout": Row("data prob * mask=None dtype=None", ("data",)),
     "max8": Row("* src mask=None dtype=None", ("src",), lambda sizes: (sizes[0], 8)),
     "nc_find_index8": Row("* data vals mask=None dtype=None", ("data",), lambda sizes: (sizes[0], 8), dtype="uint32"),
+    "nc_stream_shuffle": Row("src dst shuffle_mask * dtype=None mask=None", ("src",)),
     "nc_match_replace8": Row("* data vals imm dst_idx=None mask=None dtype=None", ("data",)),
     "range_select": Row(
         "* on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd=idle reduce_res=None reduce_op=max range_start=0 "
@@ -71,10 +75,16 @@ ROWS = {
         "* segment_ids dtype=None", ("segment_ids",), lambda sizes: (sizes[0], 2, math.prod(sizes[1:]))
     ),
     "tensor_copy": Row("src * mask=None dtype=None engine=unknown", ("src",)),
+    "tensor_copy_dynamic_dst": Row(
+        "* dst src mask=None dtype=None engine=unknown", ("src",), instruction="tensor_copy"
+    ),
+    "tensor_copy_dynamic_src": Row("src * mask=None dtype=None engine=unknown", ("src",), instruction="tensor_copy"),
+    "tensor_copy_predicated": Row("* src dst predicate reverse_pred=False mask=None dtype=None", ("src", "predicate")),
     "tensor_scalar": Row(
         "data op0 operand0 reverse0=False op1=None operand1=None reverse1=False * dtype=None mask=None engine=unknown",
         ("data",),
     ),
+    "tensor_scalar_cumulative": Row("* src dst op0 op1 imm0 imm1=None reduce_cmd=reset_reduce mask=None", ("src",)),
     "tensor_scalar_reduce": Row(
         "* data op0 operand0 reduce_op reduce_res reverse0=False dtype=None mask=None", ("data",)
     ),
@@ -86,7 +96,7 @@ ROWS = {
 _WITHOUT_OPTIONS = frozenset({"sequence_bounds"})
 
 
-def signature_of(parameters: str, *, takes_options: bool) -> inspect.Signature:
+def _signature(parameters: str) -> inspect.Signature:
     """Return a signature that is written as names and defaults; those after * are given by name."""
     found: list[inspect.Parameter] = []
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -96,21 +106,21 @@ def signature_of(parameters: str, *, takes_options: bool) -> inspect.Signature:
             kind = inspect.Parameter.KEYWORD_ONLY
             continue
         found.append(inspect.Parameter(name, kind, default=_DEFAULTS[default] if default else inspect.Parameter.empty))
-    rest = [inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)] if takes_options else []
-    return inspect.Signature([*found, *rest])
+    return inspect.Signature(found)
 
 
-def adapted(name: str, row: Row) -> Callable[..., OlderTensor]:
-    """Return the function of a row."""
-    signature = signature_of(row.parameters, takes_options=name not in _WITHOUT_OPTIONS)
-    instruction = ins.FUNCTIONS[name]
+def adapt(name: str, row: Row) -> None:
+    """Publish the function of a row."""
+    signature, instruction = _signature(row.parameters), ins.FUNCTIONS[row.instruction or name]
 
-    def function(*args: object, **kwargs: object) -> OlderTensor:
+    def function(*args: object, **kwargs: object) -> OlderTensor | None:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
-        refuse_unknown(name, given.pop("kwargs", {}))
-        mask, dtype = given.pop("mask", None), given.pop("dtype")
+        mask, dtype = given.pop("mask", None), given.pop("dtype", None)
+        if "dst" in given:
+            _write(instruction, row, given, mask, dtype)
+            return None
         whole = given[row.tiles[0]]
         tiles = {tile: resolved(given[tile], mask) for tile in row.tiles}
         main = tiles[row.tiles[0]]
@@ -124,10 +134,20 @@ def adapted(name: str, row: Row) -> Callable[..., OlderTensor]:
         has_rows = row.shape is not None
         return new_tile(sizes, kind, region, lambda dst: instruction(dst=dst, **operands), rows_only=has_rows)
 
-    function.__name__ = function.__qualname__ = name
     function.__doc__ = instruction.__doc__
     function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
+    (listed if name in _WITHOUT_OPTIONS else published)(ISA, name)(function)
+
+
+def _write(instruction: Callable[..., Any], row: Row, given: dict[str, Any], mask: Mask, dtype: Dtype | None) -> None:
+    """Run an instruction that writes a tile which it is given; its main tile is converted to a dtype first."""
+    tiles = {name: resolved(given[name], mask if hasattr(given[name], "shape") else None) for name in row.tiles}
+    main = tiles[row.tiles[0]]
+    if dtype is not None and isinstance(main, NkiTensor) and dtype != main.dtype:
+        tiles[row.tiles[0]] = ISA["tensor_copy"](older(main), dtype=dtype)
+    target = resolved(given["dst"], mask)
+    others = {key: _operand(key, value, target) for key, value in given.items() if key not in ("dst", *tiles)}
+    instruction(dst=target, **tiles, **others)
 
 
 def _operand(name: str, value: Any, main: NkiTensor) -> Any:
@@ -144,4 +164,5 @@ def _operand(name: str, value: Any, main: NkiTensor) -> Any:
     return resolved(value) if hasattr(value, "buffer") else value
 
 
-ADAPTED = {name: adapted(name, row) for name, row in ROWS.items()}
+for _name, _row in ROWS.items():
+    adapt(_name, _row)

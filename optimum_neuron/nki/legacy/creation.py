@@ -7,31 +7,23 @@ from typing import Any
 
 import torch
 
-from ...errors import ConfigError
 from ..core import current
 from ..dtypes import Dtype, dtype_name
 from ..language import fill
 from ..memory import Buffer
 from .blocks import Allocation, BlockedTensor, blocked, blocks_of
+from .published import LANGUAGE, listed, published
 from .tiles import OlderTensor, nl, older
 
 _HINTS = {"lazy_initialization"}
 """Options for the compiler's scheduling, which change no result."""
 
 
-def refuse_unknown(function: str, options: dict[str, Any], known: Any = ()) -> None:
-    """Refuse options that a function has not; the published signatures end in `**kwargs`."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        message = f"nl.{function} has no option {', '.join(unknown)} here."
-        raise ConfigError(message, hint="Leave it out.", options=unknown)
-
-
+@published(LANGUAGE, ignored=_HINTS)
 def ndarray(
-    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
+    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = ""
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor that nothing wrote; in SBUF unless another memory is named."""
-    refuse_unknown("ndarray", kwargs, _HINTS)
     allocation = _allocation(buffer)
     blocks, sizes = blocks_of(shape, allocation.buffer)
     kind = dtype_name(dtype)
@@ -53,66 +45,67 @@ def _allocation(buffer: Any) -> Allocation:
     return Allocation(found.buffer) if current().ignores_addresses else found
 
 
+@published(LANGUAGE, ignored=_HINTS)
 def full(
-    shape: Sequence[int], fill_value: float, dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
+    shape: Sequence[int], fill_value: float, dtype: Dtype, *, buffer: object = None, name: str = ""
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of one number."""
-    refuse_unknown("full", kwargs, _HINTS)
     result = ndarray(shape, dtype, buffer=buffer, name=name)
     for tile in result.tiles() if isinstance(result, BlockedTensor) else (result,):
         fill(tile, fill_value)
     return result
 
 
-def zeros(
-    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
-) -> OlderTensor | BlockedTensor:
+@published(LANGUAGE, ignored=_HINTS)
+def zeros(shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "") -> OlderTensor | BlockedTensor:
     """Make a tensor of zeros."""
-    return full(shape, 0, dtype, buffer=buffer, name=name, **kwargs)
+    return full(shape, 0, dtype, buffer=buffer, name=name)
 
 
-def ones(
-    shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "", **kwargs: object
-) -> OlderTensor | BlockedTensor:
+@published(LANGUAGE, ignored=_HINTS)
+def ones(shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "") -> OlderTensor | BlockedTensor:
     """Make a tensor of ones."""
-    return full(shape, 1, dtype, buffer=buffer, name=name, **kwargs)
+    return full(shape, 1, dtype, buffer=buffer, name=name)
 
 
+@published(LANGUAGE, ignored=_HINTS)
 def zeros_like(
-    a: Any, dtype: Dtype | None = None, *, buffer: Any = None, name: str = "", **kwargs: Any
+    a: Any, dtype: Dtype | None = None, *, buffer: Any = None, name: str = ""
 ) -> OlderTensor | BlockedTensor:
     """Make zeros of the shape and dtype of another tensor."""
-    return full(a.shape, 0, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
+    return full(a.shape, 0, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
 
 
+@published(LANGUAGE, ignored=_HINTS)
 def empty_like(
-    a: Any, dtype: Dtype | None = None, *, buffer: Any = None, name: str = "", **kwargs: Any
+    a: Any, dtype: Dtype | None = None, *, buffer: Any = None, name: str = ""
 ) -> OlderTensor | BlockedTensor:
     """Make a tensor of the shape and dtype of another one, which nothing wrote."""
-    return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name, **kwargs)
+    return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
 
 
-def shared_constant(constant: object, dtype: Dtype | None = None, **kwargs: object) -> OlderTensor:
+@published(LANGUAGE)
+def shared_constant(constant: object, dtype: Dtype | None = None) -> OlderTensor:
     """Make a tensor in HBM with the values of an array."""
-    refuse_unknown("shared_constant", kwargs)
     values = torch.as_tensor(constant)
     result = older(nl.ndarray(values.shape, dtype_name(values.dtype if dtype is None else dtype), Buffer.hbm))
     result.write_constant(values)
     return result
 
 
-def shared_identity_matrix(n: int, dtype: Dtype = "uint8", **kwargs: object) -> OlderTensor:
+@published(LANGUAGE)
+def shared_identity_matrix(n: int, dtype: Dtype = "uint8") -> OlderTensor:
     """Make an identity matrix in HBM."""
-    refuse_unknown("shared_identity_matrix", kwargs)
     return older(nl.shared_identity_matrix(n, dtype, nl.ndarray((n, n), dtype, Buffer.hbm)))
 
 
-def rand(shape: Sequence[int], dtype: Dtype = "float32", **kwargs: object) -> OlderTensor:
+@published(LANGUAGE)
+def rand(shape: Sequence[int], dtype: Dtype = "float32") -> OlderTensor:
     """Make a tile of uniform numbers from 0 to 1."""
-    refuse_unknown("rand", kwargs)
     return older(nl.rand(tuple(int(size) for size in shape), dtype))
 
 
+@listed(LANGUAGE)
 def static_cast(input_data: object, dtype: Dtype) -> Any:
     """Return an array of NumPy or of torch in a dtype of the core; in a kernel, a copy of a tile."""
     if hasattr(input_data, "storage") and hasattr(input_data, "buffer"):
@@ -135,15 +128,7 @@ class _Limits:
 fp32, bfp16 = _Limits(torch.float32), _Limits(torch.bfloat16)
 
 
+@listed(LANGUAGE)
 def finfo(dtype: Dtype) -> Any:
     """Return limits of a floating-point dtype."""
     return torch.finfo(getattr(torch, dtype_name(dtype)))
-
-
-CREATION = {
-    function.__name__: function
-    for function in (
-        *(empty_like, finfo, full, ndarray, ones, rand, shared_constant, shared_identity_matrix, static_cast),
-        *(zeros, zeros_like),
-    )
-}

@@ -16,8 +16,9 @@ from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..rulebook import Rule
 from ..tensor import DynamicSlice, NkiTensor
-from .creation import full, refuse_unknown
+from .creation import full
 from .indexing import Mask, Region, arange, mgrid
+from .published import LANGUAGE, listed, published
 from .tiles import (
     IndexedTile,
     LoopSum,
@@ -33,9 +34,9 @@ from .tiles import (
 )
 
 
-def load(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+@published(LANGUAGE)
+def load(src: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Copy from HBM to a new tile in SBUF; elements that the mask leaves out are undefined."""
-    refuse_unknown("load", kwargs)
     _require(src, "load", "src", is_hbm=True)
     result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
     if not region.is_empty:
@@ -43,9 +44,9 @@ def load(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: A
     return masked(result, region)
 
 
-def store(dst: Any, value: Any, *, mask: Mask = None, **kwargs: Any) -> None:
+@published(LANGUAGE)
+def store(dst: Any, value: Any, *, mask: Mask = None) -> None:
     """Copy a tile or a number to HBM, but for what the mask leaves out."""
-    refuse_unknown("store", kwargs)
     _require(dst, "store", "dst", is_hbm=True)
     target = resolved(dst, mask)
     if not target.size:
@@ -75,52 +76,51 @@ def _require(value: object, function: str, name: str, *, is_hbm: bool) -> None:
         refuse(Rule.PLACE, instruction=function, place=place, operand=name, value=value)
 
 
-def load_transpose2d(src: object, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: object) -> OlderTensor:
+@published(LANGUAGE)
+def load_transpose2d(src: object, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Copy a matrix from HBM to SBUF, transposed."""
-    refuse_unknown("load_transpose2d", kwargs)
     if mask is None:
         return older(nl.load_transpose2d(resolved(src), dtype))
     return older(nl.transpose(load(src, mask=mask, dtype=dtype)))
 
 
-def transpose(x: object, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: object) -> OlderTensor:
+@published(LANGUAGE)
+def transpose(x: object, *, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Exchange partitions and elements of a tile."""
-    refuse_unknown("transpose", kwargs)
     return older(nl.transpose(resolved(x, mask), dtype))
 
 
-def copy(src: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any) -> OlderTensor:
+@published(LANGUAGE)
+def copy(src: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Copy a tile to SBUF."""
-    refuse_unknown("copy", kwargs)
     result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
     if not region.is_empty:
         ins.tensor_copy(result.part(region), resolved(src, mask))
     return masked(result, region)
 
 
-def matmul(x: object, y: object, *, transpose_x: bool = False, mask: Mask = None, **kwargs: object) -> Product:
+@published(LANGUAGE)
+def matmul(x: object, y: object, *, transpose_x: bool = False, mask: Mask = None) -> Product:
     """Return `x @ y`, or `x.T @ y`: a product that `+=` adds to a tile in PSUM."""
     from .isa import nc_matmul
 
-    refuse_unknown("matmul", kwargs)
     return nc_matmul(x if transpose_x else transpose(x), y, mask=mask)
 
 
-def where(
-    condition: object, x: object, y: object, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: object
-) -> OlderTensor:
+@published(LANGUAGE)
+def where(condition: object, x: object, y: object, *, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Take x where the condition is not 0, and y elsewhere."""
-    refuse_unknown("where", kwargs)
     result = older(nl.where(resolved(condition), resolved(x), resolved(y), dtype))
     return result if mask is None else masked(result, Region.of(mask, result.shape))
 
 
-def broadcast_to(src: Any, *, shape: Any, **kwargs: Any) -> OlderTensor:
+@published(LANGUAGE)
+def broadcast_to(src: Any, *, shape: Any) -> OlderTensor:
     """Repeat dimensions of size 1, without copying."""
-    refuse_unknown("broadcast_to", kwargs)
     return older(nl.broadcast_to(resolved(src), tuple(shape)))
 
 
+@listed(LANGUAGE)
 def expand_dims(data: object, axis: object) -> OlderTensor:
     """Insert dimensions of size 1 behind the others."""
     result = resolved(data)
@@ -129,17 +129,15 @@ def expand_dims(data: object, axis: object) -> OlderTensor:
     return older(result)
 
 
-def gather_flattened(
-    data: object, indices: object, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: object
-) -> OlderTensor:
+@published(LANGUAGE)
+def gather_flattened(data: object, indices: object, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Take the elements of each partition that its indices name, counted over all of its dimensions."""
-    refuse_unknown("gather_flattened", kwargs)
     return older(nl.gather_flattened(resolved(data, mask), resolved(indices), 0, dtype))
 
 
-def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any) -> OlderTensor:
+@published(LANGUAGE)
+def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Replace elements by 0 with a probability; the others are not scaled."""
-    refuse_unknown("dropout", kwargs)
     region = Region.of(mask, x.shape)
     result = fresh(x.shape, x.dtype if dtype is None else dtype)
     if not region.is_empty:
@@ -147,32 +145,30 @@ def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Mask = None,
     return masked(result, region)
 
 
-def random_seed(seed: Any, *, mask: Mask = None, **kwargs: Any) -> None:
+@published(LANGUAGE)
+def random_seed(seed: Any, *, mask: Mask = None) -> None:
     """Seed the random numbers with a number or a tile of one element."""
-    refuse_unknown("random_seed", kwargs)
     if mask is not None and not np.any(mask):
         return
     nl.random_seed(resolved(seed) if isinstance(seed, OlderTensor | IndexedTile) else full((1, 1), seed, "int32"))
 
 
-def device_print(prefix: str, x: object, *, mask: Mask = None, **kwargs: object) -> None:
+@published(LANGUAGE)
+def device_print(prefix: str, x: object, *, mask: Mask = None) -> None:
     """Print a tile, or what a mask leaves of it."""
-    refuse_unknown("device_print", kwargs)
     tile = resolved(x, mask)
     print(prefix, tile.read() if isinstance(tile, NkiTensor) else tile)
 
 
-def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any
-) -> LoopSum:
+@published(LANGUAGE)
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Dtype | None = None, mask: Mask = None) -> LoopSum:
     """Combine a tile with the tensor that it is assigned to, as in `total[...] = nl.loop_reduce(x, np.add, [k])`."""
-    refuse_unknown("loop_reduce", kwargs)
     return LoopSum(x, as_operator(op), Region.of(mask, x.shape))
 
 
-def atomic_rmw(dst: object, value: object, op: object, *, mask: Mask = None, **kwargs: object) -> None:
+@published(LANGUAGE)
+def atomic_rmw(dst: object, value: object, op: object, *, mask: Mask = None) -> None:
     """Add a tile or a number to elements of HBM that indices name, one row after the other."""
-    refuse_unknown("atomic_rmw", kwargs)
     require(as_operator(op).name == "add", Rule.ATOMIC_OPERATOR, op=op)
     target, tile = resolved(dst, mask), resolved(value, mask if hasattr(value, "shape") else None)
     rows = target.addresses.reshape(target.shape[0], -1) if isinstance(target, IndirectTensor) else None
@@ -190,6 +186,7 @@ def _add_rows(target: NkiTensor, tile: Any) -> None:
     ins.dma_compute(target, [target, tile], OPERATORS["add"])
 
 
+@published(LANGUAGE)
 def all_reduce(
     x: Any,
     op: Any,
@@ -199,14 +196,12 @@ def all_reduce(
     mask: Mask = None,
     parallel_reduce: bool = True,
     asynchronous: bool = False,
-    **kwargs: Any,
 ) -> OlderTensor:
     """Reduce a tile over the programs of the grid that differ in some dimensions; each gets the result.
 
     `parallel_reduce` trades memory for time on the hardware; the result is the same. A program waits for the others, as
     `asynchronous` allows.
     """
-    refuse_unknown("all_reduce", kwargs)
     core, axes = current(), (program_axes,) if isinstance(program_axes, int) else tuple(program_axes)
     sizes = tuple(map(int, core.grid.shape))
     choices = [range(size) if dim in axes else (core.rank[dim],) for dim, size in enumerate(sizes)]
@@ -221,9 +216,13 @@ def all_reduce(
     return masked(result, region)
 
 
+@listed(LANGUAGE)
 def ds(start: object, size: int) -> DynamicSlice:
     """Name `size` elements from start on."""
     return DynamicSlice(start, size)
+
+
+listed(LANGUAGE)(arange)
 
 
 class TileSize(type(nl.tile_size)):  # type: ignore[misc]
@@ -235,32 +234,13 @@ class TileSize(type(nl.tile_size)):  # type: ignore[misc]
         return int(self.sbuf_fmax_bytes) - 16 * 1024
 
 
+@listed(LANGUAGE)
 def gemm_grid() -> Any:
     """Return the index tiles of the largest result of a matmul."""
     return mgrid[0:128, 0:512]
 
 
+@listed(LANGUAGE)
 def gemm_stationary_grid() -> Any:
     """Return the index tiles of the largest stationary tile of a matmul."""
     return mgrid[0:128, 0:128]
-
-
-FUNCTIONS = {
-    function.__name__: function
-    for function in (
-        *(
-            all_reduce,
-            arange,
-            atomic_rmw,
-            broadcast_to,
-            copy,
-            device_print,
-            dropout,
-            ds,
-            expand_dims,
-            gather_flattened,
-            gemm_grid,
-        ),
-        *(gemm_stationary_grid, load, load_transpose2d, loop_reduce, matmul, random_seed, store, transpose, where),
-    )
-}

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..core import current
+from .published import LANGUAGE, listed, published
 
 
 class nc(int):  # noqa: N801 - the vendor's name
@@ -40,12 +41,14 @@ def physical_core(rank: tuple[int, ...], sizes: tuple[Any, ...]) -> int:
     return core
 
 
+@listed(LANGUAGE)
 def program_id(axis: int) -> int:
     """Return the place of this program in a dimension of the grid; 0 without a grid."""
     rank = current().rank
     return rank[axis] if axis < len(rank) else 0
 
 
+@listed(LANGUAGE)
 def num_programs(axes: Any = None) -> Any:
     """Return the size of a dimension of the grid, or of several; the product of all if none is named."""
     shape = current().grid.shape
@@ -56,31 +59,28 @@ def num_programs(axes: Any = None) -> Any:
     return math.prod(int(shape[axis]) for axis in axes)
 
 
+@listed(LANGUAGE)
 def program_ndim() -> int:
     """Return the number of dimensions of the grid."""
     return len(current().grid.shape)
 
 
-def affine_range(*args: Any, **kwargs: Any) -> range:
+@published(LANGUAGE)
+def affine_range(*args: Any) -> range:
     """Return the numbers of a loop whose iterations do not depend on each other."""
-    from .creation import refuse_unknown
-
-    refuse_unknown("affine_range", kwargs)
     return range(*map(int, args))
 
 
-def sequential_range(*args: object, **kwargs: object) -> range:
+@published(LANGUAGE)
+def sequential_range(*args: Any) -> range:
     """Return the numbers of a loop whose iterations follow each other."""
-    return affine_range(*args, **kwargs)
+    return range(*map(int, args))
 
 
-def static_range(*args: object) -> range:
+@listed(LANGUAGE)
+def static_range(*args: Any) -> range:
     """Return the numbers of a loop that the compiler unrolls."""
-    return affine_range(*args)
+    return range(*map(int, args))
 
 
-GRID = {
-    **{one.__name__: one for one in (affine_range, nc, num_programs, program_id, program_ndim, sequential_range)},
-    "static_range": static_range,
-    "spmd_dim": SpmdDim,
-}
+LANGUAGE |= {"nc": nc, "spmd_dim": SpmdDim}

@@ -12,10 +12,10 @@ from ..core import current
 from ..dtypes import Dtype
 from ..memory import Buffer
 from ..tensor import NkiTensor
-from .adapters import ADAPTED
-from .creation import refuse_unknown
+from . import adapters as adapters
 from .indexing import Mask, Region
-from .moves import MOVES, transposed
+from .moves import transposed
+from .published import ISA, listed, published
 from .results import (
     dge_mode,
     engine as engines,
@@ -26,11 +26,12 @@ from .results import (
     operator,
     reduce_cmd as commands,
 )
-from .tiles import OlderTensor, Product, expect, older, resolved
+from .tiles import OlderTensor, Product, expect, nl, older, resolved
 
 _PERF_MODES = {"double_row": "double_row", "double_row_gen3": "double_row"}
 
 
+@published(ISA, hidden={"perf_mode"})
 def nc_matmul(
     stationary: Any,
     moving: Any,
@@ -41,12 +42,10 @@ def nc_matmul(
     tile_position: Any = (),
     tile_size: Any = (),
     mask: Mask = None,
-    **kwargs: Any,
+    perf_mode: str | None = None,
 ) -> Product:
     """Return `stationary.T @ moving`: a product that `+=` adds to a tile in PSUM."""
-    refuse_unknown("nc_matmul", kwargs, {"perf_mode"})
-    mode = kwargs.get("perf_mode")
-    rows = 2 if mode in _PERF_MODES else 1
+    rows = 2 if perf_mode in _PERF_MODES else 1
     left, right = _on_chip(resolved(stationary)), _on_chip(resolved(moving))
     shape = (left.elements_per_partition // rows, right.elements_per_partition // rows)
     region = Region.of(mask, shape)
@@ -57,7 +56,7 @@ def nc_matmul(
         "is_transpose": is_transpose,
         "tile_position": tuple(map(int, tile_position)),
         "tile_size": tuple(map(int, tile_size)),
-        "perf_mode": ins.MatmulPerfMode(_PERF_MODES.get(str(mode), "none")),
+        "perf_mode": ins.MatmulPerfMode(_PERF_MODES.get(str(perf_mode), "none")),
     }
 
     def run(dst: NkiTensor, accumulate: bool | None) -> None:
@@ -81,26 +80,18 @@ def _on_chip(tile: NkiTensor) -> NkiTensor:
     """Return an operand of a matmul; one in PSUM is copied to SBUF, as the compiler does."""
     if tile.buffer is not Buffer.psum:
         return tile
-    copy = older(ins_copy(tile))
-    return copy
+    return older(nl.copy(tile))
 
 
-def ins_copy(tile: NkiTensor) -> NkiTensor:
-    """Copy a tile to SBUF."""
-    from .tiles import nl
-
-    result: NkiTensor = nl.copy(tile)
-    return result
-
-
+@published(ISA)
 def nc_transpose(
-    data: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
+    data: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown
 ) -> OlderTensor:
     """Transpose a tile: to PSUM on the tensor engine, to SBUF on the vector engine."""
-    refuse_unknown("nc_transpose", kwargs)
     return transposed(data, mask, dtype, machine(engine))
 
 
+@published(ISA)
 def tensor_reduce(
     op: Any,
     data: Any,
@@ -110,10 +101,8 @@ def tensor_reduce(
     dtype: Dtype | None = None,
     negate: bool = False,
     keepdims: bool = False,
-    **kwargs: Any,
 ) -> OlderTensor:
     """Reduce the last dimensions of what a mask leaves of a tile."""
-    refuse_unknown("tensor_reduce", kwargs)
     axes = tuple(sorted(dim % len(data.shape) for dim in ((axis,) if isinstance(axis, int) else axis)))
     tile, one = resolved(data, mask), operator(op)
     kept = tuple(size for dim, size in enumerate(data.shape) if dim not in axes)
@@ -128,11 +117,9 @@ def tensor_reduce(
     )
 
 
-def tensor_partition_reduce(
-    op: Any, data: Any, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
-) -> OlderTensor:
+@published(ISA)
+def tensor_partition_reduce(op: Any, data: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Reduce the partitions of a tile to one."""
-    refuse_unknown("tensor_partition_reduce", kwargs)
     one, tile = operator(op), resolved(data, mask)
     return new_tile(
         (1, *data.shape[1:]),
@@ -142,6 +129,7 @@ def tensor_partition_reduce(
     )
 
 
+@listed(ISA)
 def get_nc_version() -> nc_version:
     """Return the generation of the core that the kernel runs on; the older API knows none after gen3."""
     return nc_version(min(current().generation, max(nc_version)))
@@ -157,6 +145,6 @@ _VALUES = {
     **{f"{name}_engine": engines[name] for name in ("tensor", "vector", "scalar", "gpsimd", "unknown")},
     **{"dma_engine": "dma", "dge_mode": dge_mode, "engine": engines, "oob_mode": oob_mode, "reduce_cmd": commands},
 }
-globals().update({**ADAPTED, **MOVES, **_VALUES})
-_OWN = (fp32, get_nc_version, nc_matmul, nc_transpose, nc_version, tensor_partition_reduce, tensor_reduce)
-__all__ = sorted([*(function.__name__ for function in _OWN), *ADAPTED, *MOVES, *_VALUES])
+_VALUES |= {**ISA, "fp32": fp32, "nc_version": nc_version}
+globals().update(_VALUES)
+__all__ = sorted(_VALUES)

@@ -14,9 +14,9 @@ from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..rulebook import Rule
 from ..tensor import NkiTensor
-from .adapters import ADAPTED
-from .creation import refuse_unknown
+from . import adapters as adapters
 from .indexing import IndexTile, Mask, Region
+from .published import ISA, listed, published
 from .results import (
     dge_mode as dge_modes,
     engine as engines,
@@ -34,7 +34,7 @@ from .tiles import OlderTensor, fresh, masked, nl, older, resolved
 FP32_MIN = float(np.finfo(np.float32).min)
 
 
-tensor_copy = ADAPTED["tensor_copy"]
+tensor_copy = ISA["tensor_copy"]
 
 
 def transposed(data: Any, mask: Mask, dtype: Dtype, engine: ins.Engine) -> OlderTensor:
@@ -52,76 +52,17 @@ def transposed(data: Any, mask: Mask, dtype: Dtype, engine: ins.Engine) -> Older
     return tensor_copy(result, dtype=dtype)
 
 
-def tensor_copy_dynamic_src(
-    src: object, *, mask: Mask = None, dtype: Dtype | None = None, engine: object = engines.unknown, **kwargs: object
-) -> OlderTensor:
-    """Copy the part of a tile that indices in memory name."""
-    refuse_unknown("tensor_copy_dynamic_src", kwargs)
-    return tensor_copy(src, mask=mask, dtype=dtype, engine=engine)
-
-
-def tensor_copy_dynamic_dst(
-    *, dst: Any, src: Any, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown, **kwargs: Any
-) -> None:
-    """Copy a tile to the part of another one that indices in memory name."""
-    refuse_unknown("tensor_copy_dynamic_dst", kwargs)
-    source = resolved(src, mask)
-    if dtype is not None and dtype != source.dtype:
-        source = tensor_copy(src, mask=mask, dtype=dtype)
-    ins.tensor_copy(resolved(dst, mask), source, machine(engine))
-
-
-def tensor_copy_predicated(
-    *,
-    src: object,
-    dst: object,
-    predicate: object,
-    reverse_pred: bool = False,
-    mask: Mask = None,
-    dtype: Dtype | None = None,
-    **kwargs: object,
-) -> None:
-    """Copy elements of a tile, or a number, to where the predicate is not 0."""
-    refuse_unknown("tensor_copy_predicated", kwargs)
-    target, source, chosen = resolved(dst, mask), resolved(src, mask if hasattr(src, "shape") else None), predicate
-    if dtype is not None and isinstance(source, NkiTensor) and dtype != source.dtype:
-        source = tensor_copy(src, mask=mask, dtype=dtype)
-    ins.tensor_copy_predicated(target, source, resolved(chosen, mask), reverse_pred)
-
-
-def tensor_scalar_cumulative(
-    *,
-    src: Any,
-    dst: Any,
-    op0: Any,
-    op1: Any,
-    imm0: Any,
-    imm1: Any = None,
-    reduce_cmd: Any = commands.reset_reduce,
-    mask: Mask = None,
-    **kwargs: Any,
-) -> None:
-    """Write the running `op1` of `src op0 imm0` along each partition to a tile."""
-    refuse_unknown("tensor_scalar_cumulative", kwargs)
-    target, tile = resolved(dst, mask), resolved(src, mask)
-    start = None if imm1 is None else vector(imm1, tile)
-    first, second = operator(op0, "op0"), operator(op1, "op1")
-    ins.tensor_scalar_cumulative(target, tile, first, second, vector(imm0, tile), start, machine(reduce_cmd))
-
-
-def memset(
-    shape: Any, value: Any, dtype: Dtype, *, mask: Mask = None, engine: Any = engines.unknown, **kwargs: Any
-) -> OlderTensor:
+@published(ISA)
+def memset(shape: Any, value: Any, dtype: Dtype, *, mask: Mask = None, engine: Any = engines.unknown) -> OlderTensor:
     """Make a tile of one number."""
-    refuse_unknown("memset", kwargs)
     number = value.item() if isinstance(value, np.generic) else value
     sizes = tuple(int(size) for size in shape)
     return new_tile(sizes, dtype, mask, lambda dst: ins.memset(dst, number, machine(engine)))
 
 
-def iota(expr: object, dtype: Dtype, *, mask: Mask = None, **kwargs: object) -> OlderTensor:
+@published(ISA)
+def iota(expr: object, dtype: Dtype, *, mask: Mask = None) -> OlderTensor:
     """Make a tile of the values of an expression of index tiles."""
-    refuse_unknown("iota", kwargs)
     values = expr.dense() if isinstance(expr, IndexTile) else np.atleast_2d(np.asarray(expr))
     values = values.reshape(-1, 1) if values.ndim < 2 else values
     first, steps = int(values.flat[0]), []
@@ -134,14 +75,14 @@ def iota(expr: object, dtype: Dtype, *, mask: Mask = None, **kwargs: object) -> 
     return result if mask is None else masked(result, Region.of(mask, result.shape))
 
 
+@published(ISA)
 def affine_select(
-    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
+    pred: Any, on_true_tile: Any, on_false_value: float, *, mask: Mask = None, dtype: Dtype | None = None
 ) -> OlderTensor:
     """Take elements where a comparison of index tiles holds, and a number elsewhere.
 
     The instruction computes its comparison; here it is an array of its results, in a tile that costs nothing.
     """
-    refuse_unknown("affine_select", kwargs)
     tile, region = resolved(on_true_tile, mask), Region.of(mask, tuple(on_true_tile.shape))
     tile = nl.copy(tile) if tile.buffer is Buffer.psum else tile
     holds = np.broadcast_to(np.asarray(pred, dtype=bool), region.shape)
@@ -156,6 +97,7 @@ def affine_select(
     return like(on_true_tile, dtype, mask, write)
 
 
+@published(ISA)
 def select_reduce(
     *,
     dst: Any,
@@ -168,10 +110,8 @@ def select_reduce(
     reverse_pred: bool = False,
     mask: Mask = None,
     dtype: Dtype | None = None,
-    **kwargs: Any,
 ) -> None:
     """Take elements of a tile where a predicate holds and another value elsewhere, and reduce them."""
-    refuse_unknown("select_reduce", kwargs)
     target, chosen, first = resolved(dst, mask), resolved(predicate, mask), resolved(on_true, mask)
     require(dtype is None or dtype == target.dtype, Rule.SELECT_DTYPE, dtype=dtype, target=target)
     ins.select_reduce(
@@ -186,6 +126,7 @@ def select_reduce(
     )
 
 
+@listed(ISA)
 def dma_copy(
     *,
     dst: Any,
@@ -205,18 +146,24 @@ def dma_copy(
     ins.dma_compute(target, [target, source], OPERATORS["add"])
 
 
+@published(ISA, hidden={"dge_mode"})
 def dma_transpose(
-    src: Any, *, axes: Any = None, mask: Mask = None, dtype: Dtype | None = None, **kwargs: Any
+    src: Any,
+    *,
+    axes: Any = None,
+    mask: Mask = None,
+    dtype: Dtype | None = None,
+    dge_mode: Any = dge_modes.unknown,
 ) -> OlderTensor:
     """Transpose a tile of HBM or SBUF while copying it to SBUF."""
-    refuse_unknown("dma_transpose", kwargs, {"dge_mode"})
     tile = resolved(src, mask)
-    order = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}.get(tile.ndim, ()) if axes is None else tuple(axes)
+    order = ins.AXES.get(tile.ndim, ()) if axes is None else tuple(axes)
     result = fresh(tuple(tile.shape[axis] for axis in order) or tile.shape, tile.dtype)
-    ins.dma_transpose(result, tile, order, dge_mode=machine(kwargs.get("dge_mode")) or ins.DgeMode.unknown)
+    ins.dma_transpose(result, tile, order, dge_mode=machine(dge_mode))
     return result if dtype is None or dtype == tile.dtype else tensor_copy(result, dtype=dtype)
 
 
+@listed(ISA)
 def local_gather(
     src_buffer: object,
     index: object,
@@ -233,17 +180,7 @@ def local_gather(
     return result
 
 
-def nc_stream_shuffle(
-    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: Any
-) -> None:
-    """Copy partitions of each quadrant in another order to a tile."""
-    refuse_unknown("nc_stream_shuffle", kwargs)
-    target, source = resolved(dst, mask), resolved(src, mask)
-    if dtype is not None and dtype != source.dtype:
-        source = tensor_copy(older(source), dtype=dtype)
-    ins.nc_stream_shuffle(target, source, [int(number) for number in shuffle_mask])
-
-
+@published(ISA)
 def builtin_custom_op(
     function_name: object,
     lib_file_name: object,
@@ -251,17 +188,6 @@ def builtin_custom_op(
     ulib_to_isa_version: object,
     srcs: object,
     dsts: object,
-    **kwargs: object,
 ) -> None:
     """Refuse a custom operator, which is a binary of GpSimd."""
     refuse(Rule.CUSTOM_OPERATOR, function_name=function_name, lib_file_name=lib_file_name)
-
-
-MOVES = {
-    function.__name__: function
-    for function in (
-        *(affine_select, builtin_custom_op, dma_copy, dma_transpose, iota, local_gather, memset, nc_stream_shuffle),
-        *(select_reduce, tensor_copy_dynamic_dst, tensor_copy_dynamic_src, tensor_copy_predicated),
-        tensor_scalar_cumulative,
-    )
-}

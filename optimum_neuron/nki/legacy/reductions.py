@@ -9,8 +9,8 @@ from ..dtypes import Dtype
 from ..operators import OPERATORS
 from ..rulebook import Rule
 from ..tensor import NkiTensor
-from .creation import refuse_unknown
 from .indexing import Mask, Region
+from .published import LANGUAGE, published
 from .tiles import OlderTensor, fresh, ins, masked, nl, older, resolved, widened
 
 _FILLED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
@@ -42,41 +42,37 @@ def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
     return result
 
 
-def _reduction(name: str) -> Any:
+def _reduction(name: str) -> None:
     def function(
-        x: object,
-        axis: object,
-        *,
-        dtype: Dtype | None = None,
-        mask: Mask = None,
-        keepdims: bool = False,
-        **kwargs: object,
+        x: object, axis: object, *, dtype: Dtype | None = None, mask: Mask = None, keepdims: bool = False
     ) -> OlderTensor:
-        refuse_unknown(name, kwargs)
         return reduce(name, x, axis, dtype, mask, keepdims)
 
-    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Compute nl.{name} over the last dimensions, of what a mask leaves."
-    return function
+    published(LANGUAGE, name)(function)
 
 
-def var(x: object, axis: object, *, dtype: Dtype | None = None, mask: Mask = None, **kwargs: object) -> OlderTensor:
+for _name in ("sum", "max", "min", "mean", "prod"):
+    _reduction(_name)
+
+
+@published(LANGUAGE)
+def var(x: object, axis: object, *, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Return the variance over the last dimensions, of what a mask leaves."""
-    refuse_unknown("var", kwargs)
     return reduce("var", x, axis, dtype, mask, False)
 
 
-def all_(x: object, axis: object, *, dtype: Dtype = bool, mask: Mask = None, **kwargs: object) -> OlderTensor:
+@published(LANGUAGE, "all")
+def all_(x: object, axis: object, *, dtype: Dtype = bool, mask: Mask = None) -> OlderTensor:
     """Return 1 where all elements of the last dimensions are not 0, and 0 elsewhere."""
-    refuse_unknown("all", kwargs)
     return reduce("all", x, axis, "uint8" if dtype is bool else dtype, mask, False)
 
 
+@published(LANGUAGE)
 def softmax(
-    x: Any, axis: Any, *, dtype: Dtype | None = None, compute_dtype: Any = None, mask: Mask = None, **kwargs: Any
+    x: Any, axis: Any, *, dtype: Dtype | None = None, compute_dtype: Any = None, mask: Mask = None
 ) -> OlderTensor:
     """Return the softmax over the last dimensions, of what a mask leaves."""
-    refuse_unknown("softmax", kwargs)
     region = Region.of(mask, x.shape)
     tile = filled(resolved(x), region, "max") if region.chosen is not None else resolved(x, mask)
     part = nl.softmax(tile, tuple(axis) if isinstance(axis, list) else axis, compute_dtype if dtype is None else dtype)
@@ -85,6 +81,7 @@ def softmax(
     return masked(older(part) if region.chosen is not None else widened(part, tuple(x.shape), region), region)
 
 
+@published(LANGUAGE)
 def rms_norm(
     x: Any,
     w: Any,
@@ -95,10 +92,8 @@ def rms_norm(
     dtype: Dtype | None = None,
     compute_dtype: Any = None,
     mask: Mask = None,
-    **kwargs: Any,
 ) -> OlderTensor:
     """Return `x / sqrt(sum(x * x) / n + epsilon) * w`; the sum is over the last dimensions."""
-    refuse_unknown("rms_norm", kwargs)
     region = Region.of(mask, x.shape)
     weights = resolved(w)
     part = nl.rms_norm(
@@ -111,12 +106,3 @@ def rms_norm(
         compute_dtype,
     )
     return older(part) if region.is_all else masked(widened(part, tuple(x.shape), region), region)
-
-
-REDUCTIONS = {
-    **{name: _reduction(name) for name in ("sum", "max", "min", "mean", "prod")},
-    "all": all_,
-    "rms_norm": rms_norm,
-    "softmax": softmax,
-    "var": var,
-}

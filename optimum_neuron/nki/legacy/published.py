@@ -1,0 +1,61 @@
+"""Functions of the older API by their published names; most signatures end in `**kwargs`, and other options are errors.
+
+@published(LANGUAGE)
+def transpose(x, *, dtype=None, mask=None): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ...errors import ConfigError
+
+Function = Callable[..., Any]
+ISA: dict[str, Function] = {}
+LANGUAGE: dict[str, Any] = {}
+"""Functions of `neuronxcc.nki.isa` and of `neuronxcc.nki.language`."""
+
+
+def listed(functions: dict[str, Function], name: str = "") -> Callable[[Function], Function]:
+    """Register a function that has its published signature."""
+
+    def made(function: Function) -> Function:
+        function.__name__ = function.__qualname__ = name or function.__name__
+        functions[function.__name__] = function
+        return function
+
+    return made
+
+
+def published(
+    functions: dict[str, Function], name: str = "", *, hidden: Collection[str] = (), ignored: Collection[str] = ()
+) -> Callable[[Function], Function]:
+    """Register a function whose published signature ends in `**kwargs`.
+
+    Args:
+        functions: the functions of its module.
+        name: its name; empty for that in Python.
+        hidden: parameters that are options of `**kwargs`.
+        ignored: options that change no result.
+    """
+
+    def made(function: Function) -> Function:
+        own = inspect.signature(function).parameters
+        label = name or function.__name__
+
+        @functools.wraps(function)
+        def call(*args: object, **kwargs: object) -> Any:
+            if unknown := sorted(kwargs.keys() - own.keys() - {*ignored}):
+                message = f"{label} has no option {', '.join(unknown)} here."
+                raise ConfigError(message, hint="Leave it out.", options=unknown)
+            return function(*args, **{key: value for key, value in kwargs.items() if key not in ignored})
+
+        rest = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)
+        shown = [parameter for key, parameter in own.items() if key not in hidden]
+        call.__signature__ = inspect.Signature([*shown, rest])  # type: ignore[attr-defined]
+        return listed(functions, label)(call)
+
+    return made
