@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KernelError as NkiValidationError
 from .core import target_core
-from .instructions import (
-    FUNCTIONS,
-    DgeMode as dge_mode,
-    DmaEngine as dma_engine,
-    Engine as engine,
-    MatmulPerfMode as matmul_perf_mode,
-    NkiInstruction,
-    OobMode as oob_mode,
-    ReduceCmd as reduce_cmd,
-    VirtualRegister,
-)
+from .instructions import ENUMS, FUNCTIONS, NkiInstruction, VirtualRegister, name_of
 
 if TYPE_CHECKING:
 
@@ -47,13 +37,10 @@ def get_nc_sub_version() -> int:
     return int(target_core().generation >= 4)
 
 
-_KINDS = (dge_mode, dma_engine, engine, matmul_perf_mode, oob_mode, reduce_cmd)
 _NAMES = {
     **FUNCTIONS,
-    **{f"{name}_engine": engine[name] for name in ("gpsimd", "scalar", "tensor", "unknown", "vector")},
-    **dict(
-        zip(("dge_mode", "dma_engine", "engine", "matmul_perf_mode", "oob_mode", "reduce_cmd"), _KINDS, strict=True)
-    ),
+    **{name_of(one): one for one in ENUMS.values()},
+    **{f"{name}_engine": ENUMS["Engine"][name] for name in ("gpsimd", "scalar", "tensor", "unknown", "vector")},
     **{one.__name__: one for one in (NkiInstruction, VirtualRegister, get_nc_sub_version, get_nc_version, nc_version)},
     "NkiValidationError": NkiValidationError,
 }

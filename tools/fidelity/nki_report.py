@@ -162,6 +162,13 @@ def cases() -> Iterator[Case]:
     yield Case("dependent activations of one element (a constant of the model)", "trn2", 222, "ns", dependent_ns, GUIDE)
 
 
+def costs() -> str:
+    """Return the table of what instructions cost."""
+    head = ["| instruction | engine | cost | source |", "| --- | --- | --- | --- |"]
+    rows = [f"| `{name}` | {row.engine} | {row.formula} | {row.source} |" for name, row in COSTS.items()]
+    return "\n".join([*head, *rows]) + "\n"
+
+
 def section() -> str:
     """Return the section of the page."""
     rows = ["| kernel | where | published | simulated | error | source |", "| --- | --- | --- | --- | --- | --- |"]
@@ -175,9 +182,7 @@ def section() -> str:
     inside = sum(abs(error) <= 0.25 for error in errors.values())
     worst = ", ".join(sorted(errors, key=lambda title: -abs(errors[title]))[:3])
     told = f"\n{inside} of {len(errors)} values are within 25 %. Furthest off are {worst}.\n"
-    costs = ["| instruction | engine | cost | source |", "| --- | --- | --- | --- |"]
-    costs += [f"| `{name}` | {row.engine} | {row.formula} | {row.source} |" for name, row in COSTS.items()]
-    return INTRODUCTION + "\n".join(rows) + "\n" + told + COSTS_TEXT + "\n".join(costs) + "\n"
+    return INTRODUCTION + "\n".join(rows) + "\n" + told + COSTS_TEXT + costs()
 
 
 def main() -> int:

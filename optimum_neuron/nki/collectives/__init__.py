@@ -15,6 +15,7 @@ alone is a world of one rank. Reductions are in float32, in the order of the gro
     [3.0, 3.0]
 """
 
+from .base import reduced as reduced
 from .counted import all_gather_v, all_to_all_v
 from .fixed import all_gather, all_reduce, all_to_all, reduce_scatter
 from .groups import ReplicaGroup

@@ -9,10 +9,11 @@ import torch
 
 from ..core import Core, current, require
 from ..exchange import exchange
-from ..instructions import HBM, Collective, Parts, check_priority, execute
+from ..instructions import execute
 from ..memory import Buffer
 from ..rulebook import Rule
 from ..tensor import NkiTensor
+from .base import HBM, Collective, Parts, check_priority
 from .groups import ReplicaGroup, tensor_pair
 
 

@@ -6,11 +6,12 @@ import dataclasses
 from typing import Any
 
 from ..core import Core, current, require
-from ..instructions import SBUF, Collective, check_priority, execute
+from ..instructions import SBUF, execute
 from ..memory import Buffer
 from ..operators import Operator, as_operator
 from ..rulebook import Rule
 from ..tensor import NkiTensor
+from .base import Collective, check_priority
 
 _REDUCTIONS = ("add", "minimum", "maximum")
 

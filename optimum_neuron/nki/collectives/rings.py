@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from ..core import current, require
-from ..instructions import HBM, Collective, Parts, VirtualRegister, passed_on, reduced
+from ..instructions import VirtualRegister
 from ..rulebook import Rule
+from .base import HBM, Collective, Parts, passed_on, reduced
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 
 MAX_CHANNELS = 4

@@ -126,6 +126,22 @@ class Instruction:
         return found
 
 
+def name_of(cls: type) -> str:
+    """Return the name that a class has in `nki.isa`.
+
+    >>> name_of(Engine)
+    'engine'
+    """
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def enumerations(kind: type[Instruction]) -> list[type[enum.Enum]]:
+    """Return the enumerations that an instruction takes."""
+    hints = typing.get_type_hints(kind)
+    types = [hints[field.name] for field in dataclasses.fields(kind)]
+    return [one for one in types if isinstance(one, type) and issubclass(one, enum.Enum)]
+
+
 Kind = TypeVar("Kind", bound=Instruction)
 INSTRUCTIONS: dict[str, type[Instruction]] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -144,7 +160,7 @@ def instruction(source: str, formula: str = "", *, is_named: bool = True) -> Cal
 
     def made(cls: type[Kind]) -> type[Kind]:
         kind = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        kind.OPCODE = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+        kind.OPCODE = name_of(kind)
         fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
         tiles = [name for name, hint in fields.items() if "NkiTensor" in hint or "Operand" in hint]
         kind.WRITES = tuple(name for name in tiles if "dst" in name or name == "reduce_res")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..collectives import reduced
 from ..core import current, refuse, require
 from ..dtypes import Dtype
 from ..exchange import exchange
 from ..indirect import IndirectTensor
-from ..instructions import reduced
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..rulebook import Rule

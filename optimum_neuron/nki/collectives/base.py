@@ -14,12 +14,11 @@ import torch
 
 from ..core import Core, kernel_line, refuse
 from ..exchange import exchange
+from ..instructions import Engine, Instruction, is_among
 from ..memory import Buffer
 from ..operators import Operator
 from ..rulebook import Rule
 from ..tensor import NkiTensor
-from . import rules
-from .base import Engine, Instruction
 
 Parts = dict[int, tuple[torch.Tensor, ...]]
 HBM = frozenset({Buffer.hbm, Buffer.private_hbm, Buffer.shared_hbm})
@@ -126,4 +125,4 @@ def passed_on(parts: Parts, call: Collective, place: int) -> list[torch.Tensor |
 def check_priority(opcode: str, core: Core, priority: int | None) -> None:
     """Refuse a priority that the core has not."""
     if priority is not None:
-        rules.is_among(opcode, "priority", priority, (0, 1, 2, 3) if core.generation >= 4 else ())
+        is_among(opcode, "priority", priority, (0, 1, 2, 3) if core.generation >= 4 else ())
