@@ -7,7 +7,7 @@ most: whether to follow it is the author's decision.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..hardware import CoreTiming, documents as doc
@@ -134,26 +134,25 @@ def advise(events: Sequence[Event], timing: CoreTiming) -> list[Advice]:
     """Return what the guides advise, the advice about most time first."""
     found = []
     for rule in RULES:
-        concerned = [event for event in events if event.record.reads and rule.applies(event.record, timing)]
-        found += [_advice(rule, engine, concerned) for engine in ENGINES if _of(concerned, engine)]
+        concerned = [one for one in events if one.record.reads and rule.applies(one.record, timing)]
+        for engine in ENGINES:
+            own = [(one.record, one.busy_ns) for one in concerned if one.record.engine == engine]
+            if own:
+                found.append(advice_of(rule.topic, rule.text, engine, own, rule.source))
     return sorted(found, key=lambda one: -one.busy_us)
 
 
-def _of(events: Iterable[Event], engine: str) -> list[Event]:
-    return [event for event in events if event.record.engine == engine]
-
-
-def _advice(rule: _Rule, engine: str, events: Sequence[Event]) -> Advice:
+def advice_of(topic: str, text: str, engine: str, concerned: Sequence[tuple[Record, float]], source: str) -> Advice:
+    """Return advice about instructions and how long each takes its engine, or has it wait, in nanoseconds."""
     lines: dict[str, float] = {}
-    own = _of(events, engine)
-    for event in own:
-        lines[event.record.line] = lines.get(event.record.line, 0.0) + event.busy_ns
+    for record, ns in concerned:
+        lines[record.line] = lines.get(record.line, 0.0) + ns
     return Advice(
-        topic=rule.topic,
-        text=rule.text,
+        topic=topic,
+        text=text,
         engine=engine,
-        num_instructions=len(own),
+        num_instructions=len(concerned),
         busy_us=sum(lines.values()) / 1e3,
         line=max(lines, key=lambda line: lines[line]),
-        source=rule.source,
+        source=source,
     )

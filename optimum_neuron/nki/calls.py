@@ -16,7 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import ArtifactError, KernelError
-from ..upstream.torch import is_fake
+from ..upstream.torch import is_fake, tree_map_only
 from .arguments import tensors_in
 from .core import default_target
 
@@ -101,24 +101,15 @@ def call_in_graph(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, An
             message = f"The kernel {kernel.function.__name__} gets a tensor of the dynamic shape {tuple(value.shape)}."
             hint = "Kernels need static shapes: select with masks of a static shape, or pad to buckets."
             raise KernelError(message, hint=hint, rule="dynamic", shape=[str(size) for size in value.shape])
+    from .streams import Input, Output
+
     traced = _traced(kernel, args, kwargs)
     stream = traced.stream
     values = torch.ops.neuron.nki_kernel(list(tensors), add_stream(stream))
     for number, value in zip(stream.changed, values[len(stream.outputs) :], strict=True):
         tensors[number].copy_(value)
-    return _result(traced.result, tensors, values)
-
-
-def _result(result: object, inputs: Sequence[Any], values: Sequence[torch.Tensor]) -> Any:
-    from .streams import Input, Output
-
-    if isinstance(result, tuple):
-        return tuple(_result(item, inputs, values) for item in result)
-    if isinstance(result, dict):
-        return {key: _result(item, inputs, values) for key, item in result.items()}
-    if isinstance(result, Input):
-        return inputs[result.number]
-    return values[result.number] if isinstance(result, Output) else result
+    result = tree_map_only(Input, lambda place: tensors[place.number], traced.result)
+    return tree_map_only(Output, lambda place: values[place.number], result)
 
 
 def call_key(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -5,11 +5,10 @@ It looks at pairs of instructions of a timeline, where `advice.py` looks at one 
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Sequence
 
 from ..hardware import CoreSpec, documents as doc
-from .advice import Advice
+from .advice import Advice, advice_of
 from .core import Record
 from .timeline import Event
 
@@ -25,34 +24,15 @@ def contention(events: Sequence[Event], spec: CoreSpec) -> list[Advice]:
     banks, size = spec.psum_banks, spec.psum_bytes
     assert banks and size and spec.psum_partitions
     found = [
-        *_one("PSUM banks", _BANKS, "tensor", _rewritten(events), doc.NKI_PERFORMANCE),
-        *_one("PSUM groups", _GROUPS, "tensor", _groups(events, size // spec.psum_partitions // banks), doc.NKI_V2),
+        ("PSUM banks", _BANKS, "tensor", _rewritten(events), doc.NKI_PERFORMANCE),
+        ("PSUM groups", _GROUPS, "tensor", _groups(events, size // spec.psum_partitions // banks), doc.NKI_V2),
     ]
     if spec.generation == 2:
         psum = _together(events, ("vector", "scalar"), "psum")
         sbuf = _together(events, ("vector", "gpsimd"), "sbuf")
-        found += _one("PSUM port", _PSUM_PORT, "vector", psum, doc.NKI_V2)
-        found += _one("SBUF port", _SBUF_PORT, "vector", sbuf, doc.NKI_V2)
-    return found
-
-
-def _one(topic: str, text: str, engine: str, concerned: Sequence[tuple[Record, float]], source: str) -> list[Advice]:
-    if not concerned:
-        return []
-    lines: collections.Counter[str] = collections.Counter()
-    for record, waiting_ns in concerned:
-        lines[record.line] += waiting_ns  # type: ignore[assignment]  # a Counter also adds fractions
-    return [
-        Advice(
-            topic=topic,
-            text=text,
-            engine=engine,
-            num_instructions=len(concerned),
-            busy_us=sum(time for _, time in concerned) / 1e3,
-            line=max(lines, key=lambda line: lines[line]),
-            source=source,
-        )
-    ]
+        found.append(("PSUM port", _PSUM_PORT, "vector", psum, doc.NKI_V2))
+        found.append(("SBUF port", _SBUF_PORT, "vector", sbuf, doc.NKI_V2))
+    return [advice_of(*row) for row in found if row[3]]
 
 
 def _rewritten(events: Sequence[Event]) -> list[tuple[Record, float]]:

@@ -8,13 +8,14 @@ On "xla" a call is one operator of the graph that the device records.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import KernelError
 from ..hardware import kernels_for
+from ..upstream.torch import tree_map_only
 from .arguments import tensors_in
 from .calls import call_in_graph, call_key, on_device
 from .hooks import HOOKS, Launch
@@ -47,7 +48,7 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
             return call_in_graph(kernel, args, kwargs)
     host = torch.ops.neuron_sim.alias_cpu_list(tensors)
     rest = iter(host)
-    given = _mapped((args, dict(kwargs)), lambda value: next(rest))
+    given = tree_map_only(torch.Tensor, lambda value: next(rest), (args, dict(kwargs)))
     key = f"{kernel.function.__name__} on device {device} {call_key(kernel, args, kwargs)}"
     is_new = key not in _names
     started_ns = time.perf_counter_ns()
@@ -59,14 +60,6 @@ def call_on_device(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, A
     name = f"{kernel.function.__name__} {sizes}".replace(", ", ",")
     HOOKS.launched(Launch(device, _names[key], name, started_ns, time.perf_counter_ns()))
     inputs = {id(value): ours for value, ours in zip(host, tensors, strict=True)}
-    return _mapped(result, lambda value: inputs.get(id(value)) if id(value) in inputs else on_device(value, device))
-
-
-def _mapped(value: object, change: Callable[[torch.Tensor], Any]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_mapped(item, change) for item in value)
-    return value
+    return tree_map_only(
+        torch.Tensor, lambda value: inputs[id(value)] if id(value) in inputs else on_device(value, device), result
+    )

@@ -62,10 +62,6 @@ class Operator:
         return f"nl.{self.name}"
 
 
-def _dims(values: torch.Tensor) -> tuple[int, ...]:
-    return tuple(range(1, values.dim()))
-
-
 def _product(values: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     for dim in sorted(dims, reverse=True):
         values = values.prod(dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -92,33 +93,30 @@ class _Counted(Collective):
             target.write(values)
 
 
-def all_to_all_v(
-    srcs: list[Any],
-    dsts: list[Any],
-    replica_group: ReplicaGroup,
-    metadata_tensor: object,
-    recv_counts_known: bool = False,
-    has_rdispls: bool = False,
-    priority: int | None = None,
-    name: str | None = None,
-) -> None:
-    """Send each rank of a group as many elements as a tensor in memory says, from where it says."""
-    options = {"replica_group": replica_group, "metadata_tensor": metadata_tensor, "priority": priority, "name": name}
-    options |= {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-    _by_counts("all_to_all_v", srcs, dsts, options)
+def _function(name: str, doc: str) -> Callable[..., None]:
+    def function(
+        srcs: list[Any],
+        dsts: list[Any],
+        replica_group: ReplicaGroup,
+        metadata_tensor: NkiTensor,
+        recv_counts_known: bool = False,
+        has_rdispls: bool = False,
+        priority: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        options = {"metadata_tensor": metadata_tensor, "priority": priority, "name": name}
+        flags = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+        _by_counts(function.__name__, srcs, dsts, {"replica_group": replica_group, **options, **flags})
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
-def all_gather_v(
-    srcs: list[Any],
-    dsts: list[Any],
-    replica_group: ReplicaGroup,
-    metadata_tensor: object,
-    recv_counts_known: bool = False,
-    has_rdispls: bool = False,
-    priority: int | None = None,
-    name: str | None = None,
-) -> None:
-    """Gather as many elements of each rank of a group as a tensor in memory says, in equal slots of the result."""
-    options = {"replica_group": replica_group, "metadata_tensor": metadata_tensor, "priority": priority, "name": name}
-    options |= {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-    _by_counts("all_gather_v", srcs, dsts, options)
+all_to_all_v = _function(
+    "all_to_all_v", "Send each rank of a group as many elements as a tensor in memory says, from where it says."
+)
+all_gather_v = _function(
+    "all_gather_v",
+    "Gather as many elements of each rank of a group as a tensor in memory says, in equal slots of the result.",
+)

@@ -181,6 +181,4 @@ class Exponential(Instruction):
         value = torch.exp(self.src.rows() - highest)
         self.dst.write(value)
         initial = rules.scalar_operand(self.OPCODE, "reduce_init", self.reduce_init, self.src)
-        rules.accumulate(core, "vector", OPERATORS["add"], self.reduce_cmd.name, value, initial)
-        if self.reduce_res is not None:
-            self.reduce_res.write(read_accumulators(core, "vector", self.src.num_partitions))
+        rules.accumulate(core, "vector", OPERATORS["add"], self.reduce_cmd.name, value, initial, self.reduce_res)

@@ -99,9 +99,15 @@ def apply(operator: Operator, left: Any, right: Any, *, reverse: bool = False) -
 
 
 def accumulate(
-    core: Core, engine: str, operator: Operator, command: str, values: torch.Tensor, initial: Any
-) -> torch.Tensor:
-    """Return an engine's accumulators after a reduce command: one column, which stays in the engine.
+    core: Core,
+    engine: str,
+    operator: Operator,
+    command: str,
+    values: torch.Tensor,
+    initial: Any = 0.0,
+    result: NkiTensor | None = None,
+) -> None:
+    """Change an engine's accumulators, one column, by a reduce command, and write them to a tile if one is given.
 
     Args:
         command: "idle", "reset", "reduce", "reset_reduce" or "load_reduce".
@@ -120,4 +126,5 @@ def accumulate(
             start = initial if isinstance(initial, torch.Tensor) else torch.full((partitions, 1), float(initial))
         held = operator.function(start, operator.reduce(values, (1,)).reshape(-1, 1))
     core.registers[engine] = held
-    return held
+    if result is not None:
+        result.write(held)

@@ -16,7 +16,7 @@ from ..published_costs import ASSUMED, ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
-from .activations import ReduceCmd, read_accumulators
+from .activations import ReduceCmd
 from .base import Engine, Instruction, Operand, instruction
 
 FP32_MIN = -3.4028235e38
@@ -120,9 +120,7 @@ class RangeSelect(Instruction):
             inside &= op.function(index, edge) != 0
         values = values.masked_fill(~inside, torch.finfo(torch.float32).min)
         self.dst.write(values)
-        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0)
-        if self.reduce_res is not None:
-            self.reduce_res.write(read_accumulators(core, "vector", values.shape[0]))
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0, self.reduce_res)
 
 
 @instruction(ASSUMED, "max(64, N), 2 N on v2 in float32")
@@ -149,9 +147,7 @@ class SelectReduce(Instruction):
         other = rules.scalar_operand(self.OPCODE, "on_false", self.on_false, self.on_true)
         values = torch.where(chosen, self.on_true.rows(), other)
         self.dst.write(values)
-        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0)
-        if self.reduce_res is not None:
-            self.reduce_res.write(read_accumulators(core, "vector", values.shape[0]))
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0, self.reduce_res)
 
     def cycles(self, core: Core) -> float:
         return cost.vector_cycles(core, [self.on_true, self.predicate], self.dst)

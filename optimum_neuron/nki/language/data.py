@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import instructions as ins
@@ -120,24 +120,19 @@ def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Dtype, keepdims: bool) -> 
     return result
 
 
-def sum(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
-    """Add the last dimensions; a tile on the chip keeps one element for each partition."""
-    return _reduced("add", x, axis, dtype, keepdims)
+def _reduction(name: str, op: str, doc: str) -> Callable[..., NkiTensor]:
+    def reduction(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
+        return _reduced(op, x, axis, dtype, keepdims)
+
+    reduction.__name__ = reduction.__qualname__ = name
+    reduction.__doc__ = doc
+    return reduction
 
 
-def prod(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:
-    """Multiply the last dimensions."""
-    return _reduced("multiply", x, axis, dtype, keepdims)
-
-
-def max(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
-    """Return the maximum of the last dimensions."""
-    return _reduced("maximum", x, axis, dtype, keepdims)
-
-
-def min(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
-    """Return the minimum of the last dimensions."""
-    return _reduced("minimum", x, axis, dtype, keepdims)
+sum = _reduction("sum", "add", "Add the last dimensions; a tile on the chip keeps one element for each partition.")
+prod = _reduction("prod", "multiply", "Multiply the last dimensions.")
+max = _reduction("max", "maximum", "Return the maximum of the last dimensions.")
+min = _reduction("min", "minimum", "Return the minimum of the last dimensions.")
 
 
 def mean(x: NkiTensor, axis: object, dtype: Dtype | None = None, keepdims: bool = False) -> NkiTensor:

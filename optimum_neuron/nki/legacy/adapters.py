@@ -7,7 +7,6 @@ each partition, a tile that the instruction writes too, or an enumeration's memb
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ from ..language import promoted
 from ..memory import Buffer
 from ..tensor import NkiTensor
 from .indexing import Mask, Region
-from .published import ISA, listed, published
+from .published import ISA, listed, published, signature_of
 from .results import engine, machine, new_tile, operator, place, reduce_cmd, vector
 from .tiles import OlderTensor, nl, older, resolved
 
@@ -96,22 +95,9 @@ ROWS = {
 _WITHOUT_OPTIONS = frozenset({"sequence_bounds"})
 
 
-def _signature(parameters: str) -> inspect.Signature:
-    """Return a signature that is written as names and defaults; those after * are given by name."""
-    found: list[inspect.Parameter] = []
-    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for word in parameters.split():
-        name, _, default = word.partition("=")
-        if name == "*":
-            kind = inspect.Parameter.KEYWORD_ONLY
-            continue
-        found.append(inspect.Parameter(name, kind, default=_DEFAULTS[default] if default else inspect.Parameter.empty))
-    return inspect.Signature(found)
-
-
 def adapt(name: str, row: Row) -> None:
     """Publish the function of a row."""
-    signature, instruction = _signature(row.parameters), ins.FUNCTIONS[row.instruction or name]
+    signature, instruction = signature_of(row.parameters, _DEFAULTS), ins.FUNCTIONS[row.instruction or name]
 
     def function(*args: object, **kwargs: object) -> OlderTensor | None:
         bound = signature.bind(*args, **kwargs)

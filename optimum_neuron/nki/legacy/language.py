@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 from ..dtypes import FORMATS
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
@@ -12,10 +10,9 @@ from .blocks import ParDim
 from .creation import bfp16, fp32
 from .functions import TileSize
 from .indexing import mgrid
-from .published import LANGUAGE, published
+from .published import LANGUAGE, published, signature_of
 from .tiles import OlderTensor, compute
 
-_PARAMETER = inspect.Parameter
 _COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
 _LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 _POSITIONAL_DTYPE = frozenset({"mod", "fmod"})
@@ -23,15 +20,11 @@ _POSITIONAL_DTYPE = frozenset({"mod", "fmod"})
 
 def _publish(operator: Operator) -> None:
     """Make an operator a function of tiles, which is also what instructions take as `op`."""
-    default = bool if operator.name in _COMPARISONS | _LOGICAL else None
     names = ("x", "y")[: operator.arity]
-    kind = _PARAMETER.POSITIONAL_OR_KEYWORD if operator.name in _POSITIONAL_DTYPE else _PARAMETER.KEYWORD_ONLY
-    signature = inspect.Signature(
-        [
-            *(_PARAMETER(name, _PARAMETER.POSITIONAL_OR_KEYWORD) for name in names),
-            *(_PARAMETER(name, kind, default=value) for name, value in (("dtype", default), ("mask", None))),
-        ]
-    )
+    default = "bool" if operator.name in _COMPARISONS | _LOGICAL else "None"
+    by_name = "" if operator.name in _POSITIONAL_DTYPE else "*"
+    text = f"{' '.join(names)} {by_name} dtype={default} mask=None"
+    signature = signature_of(text, {"bool": bool, "None": None})
 
     def function(*operands: object, **options: object) -> OlderTensor:
         bound = signature.bind(*operands, **options)

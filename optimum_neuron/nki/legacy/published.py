@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ...errors import ConfigError
@@ -59,3 +59,16 @@ def published(
         return listed(functions, label)(call)
 
     return made
+
+
+def signature_of(parameters: str, defaults: Mapping[str, object]) -> inspect.Signature:
+    """Return a signature that is written as names and defaults; those after * are given by name."""
+    found: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for word in parameters.split():
+        name, _, default = word.partition("=")
+        if name == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        found.append(inspect.Parameter(name, kind, default=defaults[default] if default else inspect.Parameter.empty))
+    return inspect.Signature(found)

@@ -289,13 +289,17 @@ def assign(dst: NkiTensor, value: object) -> None:
     if not isinstance(source, NkiTensor):
         copy_to(dst, source.item() if isinstance(source, np.generic) else source)
         return
+    if (pair := _masked_pair(dst, source, region)) is not None:
+        _move(*pair)
+
+
+def _masked_pair(dst: NkiTensor, source: NkiTensor, region: Region | None) -> tuple[NkiTensor, NkiTensor] | None:
+    """Return what a mask left of a tensor and of a value of its shape or with dimensions of size 1; None if nothing."""
     if source.size != dst.size:
         source = older(nl.broadcast_to(source, dst.shape))
-    if region is not None:
-        if region.is_empty:
-            return
-        source, dst = older(source).part(region), older(dst.reshape(source.shape)).part(region)
-    _move(dst, source)
+    if region is None:
+        return dst, source
+    return None if region.is_empty else (older(dst.reshape(source.shape)).part(region), older(source).part(region))
 
 
 def _move(dst: NkiTensor, source: NkiTensor) -> None:
@@ -326,15 +330,10 @@ def add_to(dst: NkiTensor, value: object) -> None:
     if not isinstance(other, NkiTensor):
         ins.tensor_scalar(dst, dst, OPERATORS["add"], other)
         return
-    if other.size != dst.size:
-        other = older(nl.broadcast_to(other, dst.shape))
-    if region is not None:
-        if region.is_empty:
-            return
-        other, dst = older(other).part(region), older(dst).part(region)
-    if dst.buffer is other.buffer is Buffer.psum:
-        other = nl.copy(other)
-    ins.tensor_tensor(dst, dst, other, OPERATORS["add"])
+    if (pair := _masked_pair(dst, other, region)) is not None:
+        into, term = pair
+        both_in_psum = into.buffer is term.buffer is Buffer.psum
+        ins.tensor_tensor(into, into, nl.copy(term) if both_in_psum else term, OPERATORS["add"])
 
 
 def compute(operator: Operator, *operands: object, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
