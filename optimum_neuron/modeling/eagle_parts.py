@@ -145,10 +145,19 @@ def _require_known(tensors: TensorSource, known: set[str], kind: str) -> None:
 
 
 def _of_decoder(model: NeuronDecoderModel, *names: str) -> torch.Tensor:
-    """The first of these weights that the decoder has: tied ones have one name."""
+    """The first of these weights that the decoder has: tied ones have one name.
+
+    Cores that share the model have rows of the vocabulary, one after the other, of which the last are padding.
+    """
     assert model.prepared.bound is not None, "a loaded model has weights"
-    weights = model.prepared.bound.weights.tensors
-    return next(weights[one] for name in names if (one := f"model.{name}") in weights)
+    weights, group_size = model.prepared.bound.weights.tensors, model.neuron_config.tensor_parallel_size
+    for name in (f"model.{name}" for name in names):
+        if name in weights:
+            return weights[name]
+        if f"{name}@0" in weights:
+            rows = [weights[f"{name}@{rank}"] for rank in range(group_size)]
+            return torch.cat(rows)[: model.config.get_text_config(decoder=True).vocab_size]
+    raise AssertionError(f"every decoder has {names[0]}")
 
 
 def _completed(tensors: TensorSource, own: Mapping[str, torch.Tensor]) -> TensorSource:

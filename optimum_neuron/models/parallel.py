@@ -312,8 +312,10 @@ def _gathered(splitter: Splitter, path: str, num_sources: int) -> None:
     size = linear.out_features
     _columns(splitter, path, num_sources)
 
-    def gather(module: nn.Module, inputs: tuple[Any, ...], x: torch.Tensor) -> torch.Tensor:
-        return collectives.ALL_GATHER(x, x.dim() - 1, group_size).narrow(-1, 0, size)
+    def gather(module: nn.Module, inputs: tuple[Any, ...], result: Any) -> Any:
+        x, *others = result if isinstance(result, tuple) else (result,)  # others: hidden states, which are whole
+        x = collectives.ALL_GATHER(x, x.dim() - 1, group_size).narrow(-1, 0, size)
+        return (x, *others) if others else x
 
     linear.register_forward_hook(gather)
 

@@ -77,22 +77,26 @@ class Family:
         return counts_tokens(self.states)
 
 
-def with_hidden_states(family: Family, layers: Sequence[int] | None = None) -> Family:
-    """Let a decoder of the shared blocks on one core return hidden states for drafts; others do not.
+def with_hidden_states(
+    family: Family, layers: Sequence[int] | None = None, *, sequence_parallel: bool = False
+) -> Family:
+    """Let a decoder of the shared blocks return hidden states for drafts; others do not.
 
     Args:
         family: the decoder. Its graphs return "last_hidden_state", what the head projects.
         layers: numbers of layers whose inputs they return too, as "hidden_states.2", up to the number of layers; None
             for those that EAGLE-3 drafts read unless they say otherwise.
+        sequence_parallel: cores divide the tokens of prompts, so that none has the whole states.
     """
     from .common import Head
 
     head = getattr(family.module, "head", None)
-    if not isinstance(head, Head) or family.shards != Shards():
+    if not isinstance(head, Head) or sequence_parallel:
         if layers is None:
             return family
-        message = f"hidden_state_layers is not supported for the {family.choice.value} decoder on these cores."
-        hint = "Use a model of an optimized family on one core, or remove it."
+        way = " with sequence_parallel=True" if sequence_parallel else ""
+        message = f"hidden_state_layers is not supported for the {family.choice.value} decoder{way}."
+        hint = "Use a model of an optimized family without sequence_parallel, or remove it."
         raise ConfigError(message, hint=hint, option="hidden_state_layers", value=tuple(layers))
     head.returns_hidden_states = True
     num_layers = len(family.module.layers)

@@ -347,9 +347,7 @@ class NeuronModelBase:
             return run(
                 input_ids.long(),
                 logits_RV,
-                lambda tokens_R: self.logits(tokens_R[:, None], torch.tensor([self._positions.num_columns]), None)[
-                    :, -1
-                ],
+                lambda tokens_R: self._cast(self._positions.step(tokens_R))[:, -1],
                 sampling=self.generation_sampling or sampling,
                 sequence_length=sequence_length,
                 end_tokens=self.end_tokens(eos_token_override),

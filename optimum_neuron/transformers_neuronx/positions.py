@@ -72,7 +72,7 @@ class Positions:
             raise ShapeError(message, hint=hint, position=position, num_cached=self.num_columns)
         self._require_room(position + ids_RC.shape[1])
         if position and position == self.num_columns and ids_RC.shape[1] == 1:
-            return self._step(ids_RC[:, 0])
+            return self.step(ids_RC[:, 0])
         self._settle()
         if self._cache is not None and position < self.num_columns:
             self._cache.crop(position - self.num_columns)
@@ -95,7 +95,8 @@ class Positions:
             hint = f"Pass at most {most} tokens, or load the model with a larger n_positions."
             raise ShapeError(message, hint=hint, num_tokens=num_columns, n_positions=most)
 
-    def _step(self, tokens_R: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Add one token to each sequence, for which there has to be room; return the logits [R, 1, V]."""
         if self._steps is None:
             assert self._cache is not None, "a prompt came before"
             self._steps = self._model.decode_steps(self._cache, self._mask_RC)

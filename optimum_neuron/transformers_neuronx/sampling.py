@@ -61,7 +61,7 @@ class Sampling:
         if self.no_repeat_ngram_size:
             scores_RV = NoRepeatNGramLogitsProcessor(self.no_repeat_ngram_size)(ids_RC, scores_RV)
         if not self.do_sample or self.top_k == 1:
-            return scores_RV.argmax(-1)
+            return torch.from_numpy(scores_RV.numpy().argmax(-1))
         probabilities_RK, tokens_RK = self.filtered(scores_RV)
         if self.deterministic:
             cumulated_RK = probabilities_RK.cumsum(-1)
@@ -149,27 +149,39 @@ def run(
         stopping_criteria: called with the sequences and the logits; True ends all rows.
         scores: list that gets the logits of each step.
     """
-    ends = torch.tensor(list(end_tokens), dtype=torch.long)
-    has_ended_R = torch.zeros(len(ids_RC), dtype=torch.bool)
-    while ids_RC.shape[1] < sequence_length:
-        tokens_R = sampling.draw(ids_RC, logits_RV)
+    length, num_rows = ids_RC.shape[1], len(ids_RC)
+    ids_RL = torch.empty(num_rows, max(length, sequence_length), dtype=torch.long)
+    ids_RL[:, :length] = ids_RC
+    columns, has_ended = ids_RL.numpy(), [False] * num_rows  # an operator of torch takes longer between two steps
+    while length < sequence_length:
+        tokens_R = sampling.draw(ids_RL[:, :length], logits_RV)
         if scores is not None:
             scores.append(logits_RV)
-        if len(ends):
-            tokens_R = torch.where(has_ended_R, ends[0], tokens_R)
-            has_ended_R |= torch.isin(tokens_R, ends)
-        ids_RC = torch.cat([ids_RC, tokens_R[:, None]], 1)
+        if end_tokens:
+            tokens_R = _ended(tokens_R, has_ended, end_tokens)
+        columns[:, length] = tokens_R.numpy()
+        length += 1
         if streamer is not None:
             whole = getattr(streamer, "response_with_prefix", False)
-            streamer.put(ids_RC if whole else tokens_R[:, None])
-        if bool(has_ended_R.all()) or ids_RC.shape[1] >= sequence_length:
+            streamer.put(ids_RL[:, :length].clone() if whole else tokens_R[:, None])
+        if all(has_ended) or length >= sequence_length:
             break
-        if stopping_criteria is not None and _is_stopped(stopping_criteria, ids_RC, logits_RV):
+        if stopping_criteria is not None and _is_stopped(stopping_criteria, ids_RL[:, :length], logits_RV):
             break
         logits_RV = following(tokens_R)
     if streamer is not None:
         streamer.end()
-    return ids_RC
+    return ids_RL[:, :length].clone()
+
+
+def _ended(tokens_R: torch.Tensor, has_ended: list[bool], ends: Sequence[int]) -> torch.Tensor:
+    """Return tokens with the first end token in rows that have ended, and note the rows that end now."""
+    tokens = tokens_R.tolist()
+    if any(has_ended):
+        tokens = [ends[0] if ended else token for token, ended in zip(tokens, has_ended, strict=True)]
+        tokens_R = torch.tensor(tokens)
+    has_ended[:] = [ended or token in ends for token, ended in zip(tokens, has_ended, strict=True)]
+    return tokens_R
 
 
 def _is_stopped(criteria: Any, ids_RC: torch.Tensor, logits_RV: torch.Tensor) -> bool:

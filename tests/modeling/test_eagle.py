@@ -120,23 +120,41 @@ def test_guesses_are_those_of_the_network_without_a_cache(speculating, draft, or
         expected = reference.guesses(ids[0, 1 : end + 1], hidden_TF[:end], draft.num_candidates)
         assert sequence.propose(ids[:, : end + 1], hidden_TF[read:end]) == expected
         read = end
-    # What `generate` hands over is what transformers computes.
-    seen = []
-    draft_states = draft.begin()
-    draft_states.begin = lambda: draft_states
-    draft_states.propose = lambda ids_1C, hidden_NF: seen.append((ids_1C.shape[1], hidden_NF)) or []
-    draft_states.config = draft.config
-    mask = torch.ones_like(ids)
+
+
+@torch.no_grad()
+def states_handed_over(model, draft, original) -> None:
+    """Check that `generate` hands over the states that transformers computes."""
+    ids = torch.cat([inputs_of(0, 9)["input_ids"], random_ids(1, 20, seed=5)], 1)
+    seen, sequence, mask = [], draft.begin(), torch.ones_like(ids)
+    sequence.begin = lambda: sequence
+    sequence.propose = lambda ids_1C, hidden_NF: seen.append(hidden_NF) or []
+    sequence.config = draft.config
     mask[:, :3] = 0
-    text = speculating.generate(
-        ids, attention_mask=mask, **OPTIONS | {"max_new_tokens": 4}, assistant_model=draft_states
-    )
+    text = model.generate(ids, attention_mask=mask, **OPTIONS | {"max_new_tokens": 4}, assistant_model=sequence)
     states = original(text[:, 3:], output_hidden_states=True).hidden_states
-    assert [len(hidden) for _, hidden in seen] == [26, 1, 1][: len(seen)]
-    actual = torch.cat([hidden for _, hidden in seen])
-    torch.testing.assert_close(
-        actual[:, : 2 * original.config.hidden_size], torch.cat(states[1:3], -1)[0, : len(actual)], atol=1e-4, rtol=0
-    )
+    assert [len(hidden) for hidden in seen] == [26, 1, 1][: len(seen)]
+    actual, width = torch.cat(seen), 2 * original.config.hidden_size
+    torch.testing.assert_close(actual[:, :width], torch.cat(states[1:3], -1)[0, : len(actual)], atol=1e-4, rtol=0)
+
+
+def test_a_draft_gets_the_states_of_transformers(speculating, draft, original):
+    states_handed_over(speculating, draft, original)
+
+
+def test_cores_that_share_layers_hand_over_whole_states(checkpoint, original, folder):
+    options = {**SHAPES, "speculation": True, "hidden_state_layers": (1, 2, 3), "tensor_parallel_size": 2}
+    with NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **options) as model:
+        draft = EagleDraft.from_pretrained(folder, model)
+        states_handed_over(model, draft, original)
+        inputs = inputs_of(1, 12)
+        assert torch.equal(
+            model.generate(**inputs, **OPTIONS, do_sample=False, assistant_model=draft),
+            original.generate(**inputs, **OPTIONS, do_sample=False),
+        )
+        draft.close()
+    with raises(ConfigError, option="hidden_state_layers"):
+        NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **options, sequence_parallel=True)
 
 
 def test_drafts_that_do_not_fit(speculating, model, folder, config, tensors, tmp_path):

@@ -209,7 +209,8 @@ class DecoderKind(GeneratingKind[NeuronConfig]):
             require_batching(family, source.config.model_type, speculation=config.speculation)
         family = quantized(adaptable(family, config), config)
         if config.speculation and config.pipeline_parallel_size == 1:
-            family = with_hidden_states(family, config.hidden_state_layers)
+            divided = config.sequence_parallel and config.tensor_parallel_size > 1
+            family = with_hidden_states(family, config.hidden_state_layers, sequence_parallel=divided)
         _require_separate_layers(family.module, source.config.model_type, config.pipeline_parallel_size)
         return Plan(
             choice=family.choice,
