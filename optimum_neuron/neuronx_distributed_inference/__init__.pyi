@@ -7,6 +7,7 @@ from . import (
     family_table as family_table,
     model_wrapper as model_wrapper,
     program_flags as program_flags,
+    ranks as ranks,
     sampling as sampling,
     testing as testing,
 )

@@ -109,6 +109,14 @@ NAMES: Names = {
         **_ours(".accuracy", "TEST_PROMPT"),
         **_ours(".benchmark", "BENCHMARK_REPORT_PATH"),
     },
+    f"{_BASE}.utils.distributed": {
+        **_ours(
+            ".ranks",
+            *("get_cp_rank", "get_dp_rank", "get_dp_rank_spmd", "get_kv_head_group_number", "get_rank_8_by_8"),
+            *("get_tp_group", "split_along_dim", "split_along_dim0_kernel_wrapper"),
+        ),
+        **dict.fromkeys(("get_init_rank", "get_init_world_size"), Missing("One process drives all cores: 0 of 1.")),
+    },
     f"{_BASE}.utils.exceptions": {"LogitMatchingValidationError": "optimum_neuron.errors:LogitMatchingError"},
     f"{_BASE}.utils.hf_adapter": _ours("", "HuggingFaceGenerationAdapter", "load_pretrained_config"),
     f"{_BASE}.utils.random": {"set_random_seed": "transformers:set_seed"},
