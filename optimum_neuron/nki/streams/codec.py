@@ -15,23 +15,7 @@ from ...errors import ArtifactError, FormatVersionError
 from ...files.plain_json import parse_json
 from ..dtypes import FORMATS
 from ..memory import Buffer
-from .document import (
-    FORMAT_VERSION,
-    OPERANDS,
-    Affine,
-    Allocate,
-    Constant,
-    Copy,
-    Gather,
-    Loop,
-    Memory,
-    Moved,
-    Node,
-    Places,
-    Step,
-    Stream,
-    View,
-)
+from . import document as doc
 
 if TYPE_CHECKING:
     import torch
@@ -40,12 +24,12 @@ _BROKEN = (AssertionError, AttributeError, LookupError, RecursionError, TypeErro
 _AGAIN = "Export the model again."
 
 
-def encode(stream: Stream) -> bytes:
+def encode(stream: doc.Stream) -> bytes:
     """Return a stream as JSON, without the values of its constants."""
     return json.dumps(stream.to_dict(), separators=(",", ":"), allow_nan=False).encode()
 
 
-def decode(data: bytes, constants: dict[str, torch.Tensor], *, origin: str = "A stored kernel") -> Stream:
+def decode(data: bytes, constants: dict[str, torch.Tensor], *, origin: str = "A stored kernel") -> doc.Stream:
     """Return the stream of a JSON text.
 
     Args:
@@ -54,8 +38,8 @@ def decode(data: bytes, constants: dict[str, torch.Tensor], *, origin: str = "A 
     try:
         document = parse_json(data)
         version = document["format"]
-        if version != FORMAT_VERSION:
-            message = f"{origin} has stream format {version}, but this package reads version {FORMAT_VERSION}."
+        if version != doc.FORMAT_VERSION:
+            message = f"{origin} has stream format {version}, but this package reads version {doc.FORMAT_VERSION}."
             raise FormatVersionError(message, hint=f"Upgrade the package, or: {_AGAIN}", format_version=version)
         stream = _Reader(document).stream(constants)
     except ArtifactError:
@@ -74,12 +58,12 @@ class _Reader:
         self._lines = [_of(str, line) for line in _of(list, document["lines"])]
         self._num_memories = len(_of(list, document["memories"]))
 
-    def stream(self, constants: dict[str, torch.Tensor]) -> Stream:
+    def stream(self, constants: dict[str, torch.Tensor]) -> doc.Stream:
         document = self._document
         names = [_of(str, name) for name in _of(list, document["constants"])]
         if sorted(constants) != sorted(names):
             raise ValueError(f"its constants are {sorted(names)}, and there are {sorted(constants)}")
-        return Stream(
+        return doc.Stream(
             name=_of(str, document["name"]),
             target=_of(str, document["target"]),
             grid=_sizes(document["grid"]),
@@ -94,43 +78,45 @@ class _Reader:
             constants=dict(constants),
         )
 
-    def _memory(self, name: str, buffer: str, dtype: str, shape: object, address: object, line: int) -> Memory:
+    def _memory(self, name: str, buffer: str, dtype: str, shape: object, address: object, line: int) -> doc.Memory:
         kind, sizes = FORMATS[dtype].name, _sizes(shape)
         place = None if address is None else _sizes(address)
         if place is not None and len(place) != 2:
             raise ValueError(f"an address is {address}")
-        return Memory(_of(str, name), Buffer(buffer).value, kind, sizes, self._lines[_index(line)], place)
+        return doc.Memory(_of(str, name), Buffer(buffer).value, kind, sizes, self._lines[_index(line)], place)
 
     def _tensor(self, number: int) -> int:
         if not 0 <= _of(int, number) < self._num_memories:
             raise ValueError(f"there is no tensor {number}")
         return number
 
-    def _node(self, kind: str, *rest: Any, depth: int) -> Node:
+    def _node(self, kind: str, *rest: Any, depth: int) -> doc.Node:
         if kind == "new":
             (number,) = rest
-            return Allocate(self._tensor(number))
+            return doc.Allocate(self._tensor(number))
         if kind == "constant":
             key, view = rest
             if key not in self._document["constants"]:
                 raise ValueError(f"there is no constant {key}")
-            return Constant(self._view(view, depth), key)
+            return doc.Constant(self._view(view, depth), key)
         if kind == "copy":
             target, source = (self._operand(part, depth) for part in rest)
-            if not isinstance(target, View | Places) or not isinstance(source, View | Gather | Moved | Places):
+            if not isinstance(target, doc.View | doc.Places) or not isinstance(
+                source, doc.View | doc.Gather | doc.Moved | doc.Places
+            ):
                 raise TypeError("a copy is between tensors")
-            return Copy(target, source)
+            return doc.Copy(target, source)
         if kind == "loop":
             count, body = rest
             if _of(int, count) < 2:
                 raise ValueError(f"a loop has {count} iterations")
-            return Loop(count, tuple(self._node(*node, depth=depth + 1) for node in body))
+            return doc.Loop(count, tuple(self._node(*node, depth=depth + 1) for node in body))
         operands, line = rest
         values = tuple((_of(str, name), self._operand(value, depth)) for name, value in _of(dict, operands).items())
-        return Step(_of(str, kind), values, self._lines[_index(line)])
+        return doc.Step(_of(str, kind), values, self._lines[_index(line)])
 
-    def _view(self, parts: object, depth: int = 0) -> View:
-        return View(*self._fields(View, parts, depth))
+    def _view(self, parts: object, depth: int = 0) -> doc.View:
+        return doc.View(*self._fields(doc.View, parts, depth))
 
     def _operand(self, value: object, depth: int) -> Any:
         if isinstance(value, list):
@@ -142,7 +128,7 @@ class _Reader:
             return _affine(content, depth)
         if kind == "float":
             return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[content]
-        return OPERANDS[kind](*self._fields(OPERANDS[kind], content, depth))
+        return doc.OPERANDS[kind](*self._fields(doc.OPERANDS[kind], content, depth))
 
     def _fields(self, cls: Any, parts: object, depth: int) -> list[Any]:
         fields, given = dataclasses.fields(cls), _of(list, parts)
@@ -187,8 +173,8 @@ def _sizes(values: object) -> tuple[int, ...]:
     return tuple(_index(value) for value in _of(list, values))
 
 
-def _affine(values: object, depth: int) -> Affine:
+def _affine(values: object, depth: int) -> doc.Affine:
     base, *steps = (_of(int, value) for value in _of(list, values))
     if len(steps) != depth:
         raise ValueError(f"a number has {len(steps)} steps in {depth} loops")
-    return Affine(base, tuple(steps))
+    return doc.Affine(base, tuple(steps))

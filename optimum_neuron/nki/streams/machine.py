@@ -31,24 +31,7 @@ from ..operators import OPERATORS
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from ..world import World
-from .document import (
-    Affine,
-    Allocate,
-    Columns,
-    Constant,
-    Copy,
-    Gather,
-    Loop,
-    Memory,
-    Moved,
-    Name,
-    Node,
-    Places,
-    Register,
-    Step,
-    Stream,
-    View,
-)
+from . import document as doc
 from .vocabulary import ENUMS, instruction_class, operand_problem
 
 Indices = tuple[int, ...]
@@ -56,7 +39,7 @@ Action = Callable[[Indices], None]
 """What a node does in an iteration of the loops around it."""
 
 
-def run(stream: Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None = None) -> list[torch.Tensor]:
+def run(stream: doc.Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None = None) -> list[torch.Tensor]:
     """Run a stream on host tensors, and return what it made; inputs that it writes change in place.
 
     Args:
@@ -86,7 +69,7 @@ def run(stream: Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None 
         return [machines[0].view(view, ()).read().clone() for view in stream.outputs]
 
 
-def verify(stream: Stream, target: Target) -> None:
+def verify(stream: doc.Stream, target: Target) -> None:
     """Check a stream against the rules of a target, as its kernel was checked when it was traced."""
     for machine, program in _dry(stream, target):
         machine.iterations = lambda count: (0, count - 1)
@@ -94,7 +77,7 @@ def verify(stream: Stream, target: Target) -> None:
         machine.run(program)
 
 
-def record(stream: Stream, target: Target) -> Core:
+def record(stream: doc.Stream, target: Target) -> Core:
     """Return the first core of a launch on a target with the instructions that it executes, loops written out."""
     machine, program = next(_dry(stream, target))
     machine.core.stream = []
@@ -103,7 +86,7 @@ def record(stream: Stream, target: Target) -> Core:
     return machine.core
 
 
-def _dry(stream: Stream, target: Target) -> Iterator[tuple[_Machine, tuple[Node, ...]]]:
+def _dry(stream: doc.Stream, target: Target) -> Iterator[tuple[_Machine, tuple[doc.Node, ...]]]:
     """Return a machine whose tensors have no memory, and the program, for each core."""
     tensors: list[Storage | None] = [None] * len(stream.memories)
     for number in stream.inputs:
@@ -114,14 +97,14 @@ def _dry(stream: Stream, target: Target) -> Iterator[tuple[_Machine, tuple[Node,
         yield machine, program
 
 
-def _cores(stream: Stream, target: Target, *, precise: bool) -> list[Core]:
+def _cores(stream: doc.Stream, target: Target, *, precise: bool) -> list[Core]:
     shared: dict[str, Any] = {"target": target, "grid": Grid(shape=stream.grid), "world": World(), "precise": precise}
     ranks = itertools.product(*map(range, stream.grid))
     # What reads memory that nothing wrote is known from the kernel.
     return [Core(rank=rank, number=number, warns=False, **shared) for number, rank in enumerate(ranks)]
 
 
-def _storage(memory: Memory, *, is_traced: bool, precise: bool) -> Storage:
+def _storage(memory: doc.Memory, *, is_traced: bool, precise: bool) -> Storage:
     options: dict[str, Any] = {"name": memory.name, "line": memory.line, "precise": precise}
     storage = Storage.empty(memory.shape, memory.dtype, Buffer(memory.buffer), is_traced=is_traced, **options)
     storage.address = None if memory.address is None else Address(*memory.address)
@@ -131,12 +114,12 @@ def _storage(memory: Memory, *, is_traced: bool, precise: bool) -> Storage:
 class _Machine:
     """One core and the tensors of its stream."""
 
-    def __init__(self, stream: Stream, core: Core, tensors: list[Storage | None], *, is_dry: bool = False) -> None:
+    def __init__(self, stream: doc.Stream, core: Core, tensors: list[Storage | None], *, is_dry: bool = False) -> None:
         self.stream, self.core, self.tensors, self.is_dry = stream, core, tensors, is_dry
         self.iterations: Callable[[int], Sequence[int]] = range
         self.act: Callable[[Instruction], None] = lambda instruction: instruction.run(core)
 
-    def run(self, program: tuple[Node, ...]) -> None:
+    def run(self, program: tuple[doc.Node, ...]) -> None:
         """Execute a program."""
         with use(self.core):
             for action in self._actions(program, 0):
@@ -163,21 +146,21 @@ class _Machine:
             self.tensors[number] = _storage(memory, is_traced=self.is_dry, precise=self.core.precise)
 
     # ------------------------------------------------------------------ nodes
-    def _actions(self, nodes: tuple[Node, ...], depth: int) -> list[Action]:
+    def _actions(self, nodes: tuple[doc.Node, ...], depth: int) -> list[Action]:
         return [self._action(node, depth) for node in nodes]
 
-    def _action(self, node: Node, depth: int) -> Action:
-        if isinstance(node, Allocate):
+    def _action(self, node: doc.Node, depth: int) -> Action:
+        if isinstance(node, doc.Allocate):
             return lambda indices: self._allocate(node.tensor)
-        if isinstance(node, Constant):
+        if isinstance(node, doc.Constant):
             return lambda indices: self._write(node, indices)
-        if isinstance(node, Copy):
+        if isinstance(node, doc.Copy):
             return self._copy(node)
-        if isinstance(node, Loop):
+        if isinstance(node, doc.Loop):
             return self._loop(node, depth)
         return self._step(node)
 
-    def _copy(self, node: Copy) -> Action:
+    def _copy(self, node: doc.Copy) -> Action:
         target, source = self._operand(node.target), self._operand(node.source)
 
         def action(indices: Indices) -> None:
@@ -188,7 +171,7 @@ class _Machine:
 
         return action
 
-    def _loop(self, loop: Loop, depth: int) -> Action:
+    def _loop(self, loop: doc.Loop, depth: int) -> Action:
         body = self._actions(loop.body, depth + 1)
 
         def action(indices: Indices) -> None:
@@ -199,14 +182,14 @@ class _Machine:
 
         return action
 
-    def _write(self, node: Constant, indices: Indices) -> None:
+    def _write(self, node: doc.Constant, indices: Indices) -> None:
         tensor, values = self.view(node.view, indices), self.stream.constants[node.key]
         fits = values.numel() == tensor.size
         require(fits, Rule.STREAM_CONSTANT, count=values.numel(), of=tensor)
         if not self.is_dry:
             tensor.write(values)
 
-    def _step(self, step: Step) -> Action:
+    def _step(self, step: doc.Step) -> Action:
         self.core.line = step.line
         kind = instruction_class(step)
         fixed: dict[str, Any] = {}
@@ -236,24 +219,24 @@ class _Machine:
     # ------------------------------------------------------------------ operands
     def _operand(self, value: object) -> Any:
         """Return an operand, or a function of the loops' numbers that returns it."""
-        if isinstance(value, View):
+        if isinstance(value, doc.View):
             return functools.partial(self.view, value)
-        if isinstance(value, Gather):
+        if isinstance(value, doc.Gather):
             return functools.partial(self._gathered, value)
-        if isinstance(value, Columns):
+        if isinstance(value, doc.Columns):
             return functools.partial(self._columns, value)
-        if isinstance(value, Moved):
+        if isinstance(value, doc.Moved):
             return functools.partial(self._moved, value)
-        if isinstance(value, Places):
+        if isinstance(value, doc.Places):
             return functools.partial(self._placed, value)
-        if isinstance(value, Affine):
+        if isinstance(value, doc.Affine):
             return value.at
-        if isinstance(value, Register):
+        if isinstance(value, doc.Register):
             number = value.value
-            if isinstance(number, Affine):
+            if isinstance(number, doc.Affine):
                 return lambda indices: VirtualRegister(number.at(indices))
             return lambda indices: VirtualRegister(number)
-        if isinstance(value, Name):
+        if isinstance(value, doc.Name):
             return _Held(named(value))
         if isinstance(value, tuple):
             items = [self._operand(item) for item in value]
@@ -262,7 +245,7 @@ class _Machine:
             return tuple(_plain(item, ()) for item in items)
         return value
 
-    def view(self, view: View, indices: Indices) -> NkiTensor:
+    def view(self, view: doc.View, indices: Indices) -> NkiTensor:
         """Return a view of a tensor."""
         storage = self._of(view.tensor, view.dtype)
         offset = view.offset.at(indices)
@@ -274,13 +257,13 @@ class _Machine:
             storage, storage.base.as_strided(view.shape, view.strides, int(storage.base.storage_offset()) + offset)
         )
 
-    def _gathered(self, gather: Gather, indices: Indices) -> NkiTensor:
+    def _gathered(self, gather: doc.Gather, indices: Indices) -> NkiTensor:
         tensor, rows = NkiTensor(self._of(gather.tensor, gather.dtype)), self.view(gather.indices, indices)
         if self.is_dry and (not gather.pattern or rows.size < gather.pattern[0][1]):
             self._refuse_bounds(tensor.storage, gather.first, rows.size)
         return IndirectTensor.of(tensor, gather.pattern, gather.first, rows, gather.row_step, gather.num_rows)
 
-    def _columns(self, columns: Columns, indices: Indices) -> NkiTensor:
+    def _columns(self, columns: doc.Columns, indices: Indices) -> NkiTensor:
         tensor, index = self.view(columns.view, indices), self.view(columns.index, indices)
         if not self.is_dry:
             return ColumnTensor.over(tensor, index, columns.count, columns.group)
@@ -288,11 +271,11 @@ class _Machine:
             self._refuse_bounds(tensor.storage, 0, columns.count)
         return tensor.indirect(index, columns.count)  # the instruction's engine checks the number of offsets
 
-    def _moved(self, moved: Moved, indices: Indices) -> NkiTensor:
+    def _moved(self, moved: doc.Moved, indices: Indices) -> NkiTensor:
         tensor, index = NkiTensor(self._of(moved.tensor, moved.dtype)), self.view(moved.index, indices)
         return moved_by(tensor, moved.pattern, moved.first.at(indices), index, moved.step)
 
-    def _placed(self, places: Places, indices: Indices) -> NkiTensor:
+    def _placed(self, places: doc.Places, indices: Indices) -> NkiTensor:
         addresses, storage = self.stream.constants[places.key], self._of(places.tensor)
         valid = (addresses >= 0) & (addresses < storage.base.numel())
         if self.is_dry and not (places.skip or bool(valid.all())):
@@ -323,7 +306,7 @@ def _plain(item: object, indices: Indices) -> Any:
     return item(indices) if callable(item) else item
 
 
-def named(name: Name) -> Any:
+def named(name: doc.Name) -> Any:
     """Return the operator or the member of an enumeration that an operand names."""
     members: Any = OPERATORS if name.kind == "Operator" else getattr(ENUMS.get(name.kind), "__members__", {})
     if name.name not in members:

@@ -23,22 +23,7 @@ from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
 from ..rulebook import Rule
-from .document import (
-    Affine,
-    Allocate,
-    Columns,
-    Constant,
-    Copy,
-    Gather,
-    Memory,
-    Moved,
-    Name,
-    Node,
-    Places,
-    Register,
-    Step,
-    View,
-)
+from . import document as doc
 from .folding import Mark, folded
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -48,7 +33,7 @@ class Tensors:
     """The tensors of one launch, numbered in the order in which they appear; all cores share them."""
 
     def __init__(self) -> None:
-        self.memories: list[Memory] = []
+        self.memories: list[doc.Memory] = []
         self.constants: dict[str, torch.Tensor] = {}
         self._numbers: dict[int, int] = {}
 
@@ -60,7 +45,7 @@ class Tensors:
         name = f"{buffer}_{number}" if re.fullmatch(rf"{buffer}_\d+", storage.name) else storage.name
         place = None if storage.address is None else (storage.address.partition, storage.address.byte)
         facts = buffer, storage.format.name, storage.shape, storage.line
-        self.memories.append(Memory(name, *facts, place))
+        self.memories.append(doc.Memory(name, *facts, place))
         return number
 
     def constant(self, values: torch.Tensor) -> str:
@@ -101,27 +86,27 @@ class Tape:
     def __init__(self, tensors: Tensors) -> None:
         self.tensors = tensors
         self.written: set[int] = set()
-        self._nodes: list[Node] = []
+        self._nodes: list[doc.Node] = []
         self._marks: list[Mark] = []
 
-    def nodes(self, kept: Collection[int]) -> tuple[Node, ...]:
+    def nodes(self, kept: Collection[int]) -> tuple[doc.Node, ...]:
         """Return what was traced, with loops folded; `kept` are tensors that others use."""
         return folded(self._nodes, self._marks, kept)
 
     def allocate(self, storage: Storage) -> None:
         """Note a new tensor."""
-        self._nodes.append(Allocate(self.tensors.add(storage)))
+        self._nodes.append(doc.Allocate(self.tensors.add(storage)))
 
     def write(self, tensor: Elements, values: torch.Tensor) -> None:
         """Note values that are known before the kernel runs."""
         key = self.tensors.constant(values)
         self._note_write(tensor)
-        self._nodes.append(Constant(self.view(tensor), key))
+        self._nodes.append(doc.Constant(self.view(tensor), key))
 
     def copy(self, tensor: Elements, source: Elements) -> None:
         """Note a copy that no instruction makes."""
         self._note_write(tensor)
-        self._nodes.append(Copy(self._part(tensor), self._part(source)))
+        self._nodes.append(doc.Copy(self._part(tensor), self._part(source)))
 
     def note(self, instruction: Instruction) -> None:
         """Note an instruction."""
@@ -130,7 +115,7 @@ class Tape:
         operands = tuple((name, self._operand(instruction, name, getattr(instruction, name))) for name in names)
         for tile in instruction.tiles(instruction.WRITES).values():
             self._note_write(tile)
-        self._nodes.append(Step(instruction.OPCODE, operands, kernel_line()))
+        self._nodes.append(doc.Step(instruction.OPCODE, operands, kernel_line()))
 
     def loop(self, numbers: range) -> TracedRange:
         """Return the numbers of a loop, whose iterations may be folded."""
@@ -148,10 +133,10 @@ class Tape:
     def _note_write(self, tensor: Elements) -> None:
         self.written.add(self.tensors.number(tensor.storage))
 
-    def view(self, tensor: Elements) -> View:
+    def view(self, tensor: Elements) -> doc.View:
         """Return a view as data."""
         number = self.tensors.number(tensor.storage)
-        return View(number, Affine(tensor.offset), tensor.shape, tensor.strides, self._viewed(number, tensor))
+        return doc.View(number, doc.Affine(tensor.offset), tensor.shape, tensor.strides, self._viewed(number, tensor))
 
     def _viewed(self, number: int, tensor: Elements) -> str | None:
         """Return the dtype as which a tensor is read, if it is not its own."""
@@ -163,27 +148,27 @@ class Tape:
         if isinstance(value, MovedTensor):
             pattern = tuple(zip(value.strides, value.shape, strict=True))
             moved = (self.view(value.index), value.step, self._viewed(number, value))
-            return Moved(number, pattern, Affine(value.first), *moved)
+            return doc.Moved(number, pattern, doc.Affine(value.first), *moved)
         if not isinstance(value, IndirectTensor):
             return self.view(value)
         if isinstance(value, ColumnTensor):
             assert value.indices is not None
-            return Columns(self.view(value.source), self.view(value.indices), value.shape[1], value.group)
+            return doc.Columns(self.view(value.source), self.view(value.indices), value.shape[1], value.group)
         if value.indices is not None:
             pattern = tuple(zip(value.steps, value.shape, strict=True))
             rows = (value.row_step, value.num_rows, self._viewed(number, value))
-            return Gather(number, pattern, value.first, self.view(value.indices), *rows)
-        return Places(number, self.tensors.constant(value.addresses.where(value.valid, -1)), value.skip)
+            return doc.Gather(number, pattern, value.first, self.view(value.indices), *rows)
+        return doc.Places(number, self.tensors.constant(value.addresses.where(value.valid, -1)), value.skip)
 
     def _operand(self, instruction: Instruction, name: str, value: object) -> Any:
         if isinstance(value, Elements):
             return self._part(value)
         if isinstance(value, Operator):
-            return Name("Operator", value.name)
+            return doc.Name("Operator", value.name)
         if isinstance(value, enum.Enum):
-            return Name(type(value).__name__, value.name)
+            return doc.Name(type(value).__name__, value.name)
         if isinstance(value, VirtualRegister):
-            return Register(value.value)
+            return doc.Register(value.value)
         if isinstance(value, list | tuple):
             return tuple(self._operand(instruction, name, item) for item in value)
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
