@@ -11,6 +11,7 @@ from .comparison import (
     costs_of as costs_of,
 )
 from .core import Record as Record
+from .cost import InstructionCost as InstructionCost
 from .custom_ops import WRITTEN_OUT as WRITTEN_OUT, nki_op as nki_op, wrap_nki as wrap_nki
 from .dtypes import FORMATS as FORMATS
 from .elements import UninitializedReadWarning as UninitializedReadWarning
@@ -22,7 +23,6 @@ from .kernel import launch as launch, launch_ranks as launch_ranks
 from .named import load_kernel as load_kernel, parse_argument as parse_argument
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
-from .published_costs import InstructionCost as InstructionCost
 from .rulebook import Rule as Rule
 from .tensor import NkiTensor as NkiTensor
 from .timeline import ENGINES as ENGINES, Event as Event

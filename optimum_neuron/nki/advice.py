@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..hardware import CoreTiming, documents as doc
-from .core import Access, Record
+from .core import Access, PlainData, Record
 from .cost import run_bytes
 from .dtypes import FORMATS
 from .timeline import ENGINES, Event, elements
@@ -21,7 +20,7 @@ _MATMULS = ("nc_matmul", "nc_matmul_mx")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Advice:
+class Advice(PlainData):
     """One advice of the guides, for all instructions that it concerns."""
 
     topic: str
@@ -35,10 +34,6 @@ class Advice:
     """Line of the kernel where most of the time is."""
     source: str
     """Public document."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,14 @@ _HERE, _KERNELS = str(Path(__file__).parent), str(Path(__file__).parent / "kerne
 _FRONT_ENDS = ("nki", "neuronxcc")
 
 
+class PlainData:
+    """A dataclass of what is known of a kernel, which pages and `--json` show."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload]  # subclasses are dataclasses
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
     """One executed instruction, as data: nothing of it is Python that runs."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..hardware import documents as doc
-from .core import Access, Record
+from .core import Access, PlainData, Record
 from .timeline import Box, box_of, contains, elements, overlap
 
 RAW, WAR, WAW = "read after write", "write after read", "write after write"
@@ -25,7 +25,7 @@ EXACT = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Hazard:
+class Hazard(PlainData):
     """Pairs of instructions at the same two lines that a wait orders."""
 
     kind: str
@@ -38,13 +38,9 @@ class Hazard:
     second_line: str
     num_pairs: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dataclasses.asdict(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Race:
+class Race(PlainData):
     """Two instructions whose order matters and that nothing orders."""
 
     rule: str
@@ -56,10 +52,6 @@ class Race:
     second_line: str
     document: str
     """Public document that the rule is from."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dataclasses.asdict(self)
 
 
 class Pair(NamedTuple):

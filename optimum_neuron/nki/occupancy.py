@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
-from .core import Record
+from .core import PlainData, Record
 from .timeline import last_uses
 
 
@@ -29,7 +28,7 @@ class Tile:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Occupancy:
+class Occupancy(PlainData):
     """One memory of the core while a kernel runs."""
 
     buffer: str
@@ -46,10 +45,6 @@ class Occupancy:
     """Line of the first instruction that needs more than there is; None if all fits."""
     levels: tuple[tuple[int, int], ...]
     """Bytes from an instruction on, [instruction, bytes], where they change."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dataclasses.asdict(self)
 
 
 def occupancy(stream: Sequence[Record], buffer: str, capacity: int) -> Occupancy:

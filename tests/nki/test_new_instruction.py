@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 
 from ..core import Core
-from ..published_costs import ASSUMED
+from ..cost import ASSUMED
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, instruction

@@ -9,8 +9,8 @@ import torch
 
 from .. import cost
 from ..core import Core, refuse, require
+from ..cost import ASSUMED, ISA
 from ..operators import OPERATORS, Operator
-from ..published_costs import ASSUMED, ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -24,10 +24,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from ...errors import KernelError
 from .. import cost
 from ..core import Core, Record, current, refuse, require
+from ..cost import InstructionCost
 from ..memory import Buffer
 from ..microscaling import QUADRANT
 from ..operators import as_operator
-from ..published_costs import InstructionCost
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .handles import NkiInstruction

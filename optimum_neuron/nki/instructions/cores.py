@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from .. import cost
 from ..core import Core, require
+from ..cost import ASSUMED, V3
 from ..memory import Buffer
-from ..published_costs import ASSUMED, V3
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -6,9 +6,9 @@ import torch
 
 from .. import cost
 from ..core import Core, require
+from ..cost import ISA, SHORT
 from ..memory import Buffer
 from ..operators import Operator
-from ..published_costs import ISA, SHORT
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from ..core import Core, refuse, require
+from ..cost import ASSUMED, ISA
 from ..dtypes import bits_of
 from ..microscaling import QUADRANT
-from ..published_costs import ASSUMED, ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -12,8 +12,8 @@ import torch
 
 from .. import cost
 from ..core import Core, require
+from ..cost import ISA
 from ..memory import Buffer
-from ..published_costs import ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..core import Core, require
-from ..published_costs import ASSUMED
+from ..cost import ASSUMED
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..core import Core, refuse, require
-from ..published_costs import ASSUMED, ISA
+from ..cost import ASSUMED, ISA
 from ..random_numbers import Xorwow
 from ..rulebook import Rule
 from ..tensor import NkiTensor

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ..core import Core, current, kernel_line, refuse, require, running, source_of
+from ..cost import ASSUMED
 from ..memory import Buffer
-from ..published_costs import ASSUMED
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from ..core import Core, require
-from ..published_costs import ISA, TOPK
+from ..cost import ISA, TOPK
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -10,9 +10,9 @@ import torch
 
 from .. import cost
 from ..core import Core, require
+from ..cost import ASSUMED, ISA
 from ..dtypes import as_float32
 from ..operators import OPERATORS, Operator
-from ..published_costs import ASSUMED, ISA
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

@@ -9,10 +9,10 @@ import torch
 
 from .. import cost
 from ..core import Core, require
+from ..cost import ASSUMED, DMA, ISA, SHORT, V3
 from ..dtypes import PACKED, as_float32
 from ..memory import Buffer
 from ..operators import as_operator
-from ..published_costs import ASSUMED, DMA, ISA, SHORT, V3
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules

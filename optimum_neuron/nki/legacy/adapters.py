@@ -17,10 +17,11 @@ from .. import instructions as ins
 from ..dtypes import Dtype
 from ..language import promoted
 from ..memory import Buffer
+from ..operators import as_operator
 from ..tensor import NkiTensor
 from .indexing import Mask, Region
 from .published import ISA, listed, published, signature_of
-from .results import engine, machine, new_tile, operator, place, reduce_cmd, vector
+from .results import engine, machine, new_tile, place, reduce_cmd, vector
 from .tiles import OlderTensor, nl, older, resolved
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -140,7 +141,7 @@ def _operand(name: str, value: Any, main: NkiTensor) -> Any:
     if value is None:
         return None
     if name in _OPERATORS:
-        return operator(value, name)
+        return as_operator(value, name)
     if name in _VECTORS:
         return vector(value, main)
     if name in _PLACES:

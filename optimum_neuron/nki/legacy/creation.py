@@ -56,16 +56,16 @@ def full(
     return result
 
 
-@published(LANGUAGE, ignored=_HINTS)
-def zeros(shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "") -> OlderTensor | BlockedTensor:
-    """Make a tensor of zeros."""
-    return full(shape, 0, dtype, buffer=buffer, name=name)
+def _of_number(function: str, number: float) -> None:
+    def make(shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "") -> Any:
+        return full(shape, number, dtype, buffer=buffer, name=name)
+
+    make.__doc__ = f"Make a tensor of {function}."
+    published(LANGUAGE, function, ignored=_HINTS)(make)
 
 
-@published(LANGUAGE, ignored=_HINTS)
-def ones(shape: Sequence[int], dtype: Dtype, *, buffer: object = None, name: str = "") -> OlderTensor | BlockedTensor:
-    """Make a tensor of ones."""
-    return full(shape, 1, dtype, buffer=buffer, name=name)
+_of_number("zeros", 0)
+_of_number("ones", 1)
 
 
 @published(LANGUAGE, ignored=_HINTS)

@@ -11,6 +11,7 @@ from .. import instructions as ins
 from ..core import current
 from ..dtypes import Dtype
 from ..memory import Buffer
+from ..operators import as_operator
 from ..tensor import NkiTensor
 from . import adapters as adapters
 from .indexing import Mask, Region
@@ -23,7 +24,6 @@ from .results import (
     nc_version,
     new_tile,
     oob_mode,
-    operator,
     reduce_cmd as commands,
 )
 from .tiles import OlderTensor, Product, expect, nl, older, resolved
@@ -104,7 +104,7 @@ def tensor_reduce(
 ) -> OlderTensor:
     """Reduce the last dimensions of what a mask leaves of a tile."""
     axes = tuple(sorted(dim % len(data.shape) for dim in ((axis,) if isinstance(axis, int) else axis)))
-    tile, one = resolved(data, mask), operator(op)
+    tile, one = resolved(data, mask), as_operator(op)
     kept = tuple(size for dim, size in enumerate(data.shape) if dim not in axes)
     shape = tuple(1 if dim in axes else size for dim, size in enumerate(data.shape)) if keepdims else kept
     region = Region.of(mask, tuple(data.shape))
@@ -120,7 +120,7 @@ def tensor_reduce(
 @published(ISA)
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Reduce the partitions of a tile to one."""
-    one, tile = operator(op), resolved(data, mask)
+    one, tile = as_operator(op), resolved(data, mask)
     return new_tile(
         (1, *data.shape[1:]),
         tile.dtype if dtype is None else dtype,

@@ -24,15 +24,11 @@ from .results import (
     machine,
     new_tile,
     oob_mode as oob_modes,
-    operator,
     place,
     reduce_cmd as commands,
     vector,
 )
 from .tiles import OlderTensor, fresh, masked, nl, older, resolved
-
-FP32_MIN = float(np.finfo(np.float32).min)
-
 
 tensor_copy = ISA["tensor_copy"]
 
@@ -121,7 +117,7 @@ def select_reduce(
         vector(on_false, target),
         place(reduce_res),
         machine(reduce_cmd),
-        operator(reduce_op, "reduce_op"),
+        as_operator(reduce_op, "reduce_op"),
         reverse_pred,
     )
 

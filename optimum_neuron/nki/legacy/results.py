@@ -6,16 +6,13 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .. import instructions as ins
 from ..dtypes import Dtype
-from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
 from .indexing import Mask, Region
 from .tiles import IndexedTile, OlderTensor, Product, fresh, masked, older, resolved
 
-OP = "op"
+_KINDS = {ins.name_of(kind): kind for kind in ins.ENUMS.values()}
 
 
 class dge_mode(enum.IntEnum):  # noqa: N801 - the vendor's names
@@ -52,19 +49,8 @@ def machine(member: enum.Enum | None) -> Any:
     """Return an enumeration's member as the machine names it."""
     if member is None:
         return None
-    kinds = {
-        "dge_mode": ins.DgeMode,
-        "engine": ins.Engine,
-        "oob_mode": ins.OobMode,
-        "reduce_cmd": ins.ReduceCmd,
-    }
-    kind = kinds.get(type(member).__name__)
+    kind = _KINDS.get(type(member).__name__)
     return member if kind is None else kind[member.name]
-
-
-def operator(op: object, name: str = OP) -> Operator:
-    """Return an operator, given as a function of the older language, of NumPy, or as an operator."""
-    return as_operator(op, name)
 
 
 def new_tile(
@@ -110,8 +96,3 @@ def place(value: object) -> Any:
     if isinstance(tile, NkiTensor) and tile.elements_per_partition > 1 and not any(tile.strides[1:]):
         return older(tile)[:, 0:1]
     return tile
-
-
-def shape_of(value: Any) -> tuple[int, ...]:
-    """Return the sizes of a tile."""
-    return tuple(int(size) for size in np.shape(value) or value.shape)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from typing import Any
+
+from ..core import PlainData
 
 GUIDE = "Neuron docs, NKI, language guide"
 FRONT_END = "leanprover/KLR, interop/klr/gather.c (the compiler's front end)"
@@ -16,7 +17,7 @@ BUILTIN_SOURCE = "leanprover/KLR, KLR/Trace/Python.lean (the compiler's builtins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(PlainData):
     """A place in a kernel that the hardware's compiler does not take."""
 
     rule: str
@@ -28,10 +29,6 @@ class Problem:
     source: str
     document: str
     """Public document that the rule is from."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
