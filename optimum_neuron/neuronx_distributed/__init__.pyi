@@ -1,6 +1,7 @@
 from . import (
     activation_checkpoint as activation_checkpoint,
     adamw as adamw,
+    along_dimensions as along_dimensions,
     arithmetic as arithmetic,
     attention as attention,
     attributes as attributes,

@@ -203,8 +203,10 @@ def initialize_parallel_model(
     if not has_stages:
         move_model_to_device(model, get_device())
     wrapped = NxDModel(model, nxd_config)
-    if nxd_config["activation_checkpoint_config"] is not None:
-        classes = _checkpointed(model, nxd_config["activation_checkpoint_config"])
+    chosen = nxd_config["activation_checkpoint_config"]
+    if chosen is not None:
+        is_of_stages = has_stages and chosen == "full"
+        classes = (options["transformer_layer_cls"],) if is_of_stages else _checkpointed(model, chosen)
         apply_activation_checkpointing(wrapped, lambda module: isinstance(module, classes))
     return wrapped
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ..base import env
 from ..errors import ConfigError
@@ -24,8 +25,6 @@ try:
     from lightning.fabric.plugins import TorchCheckpointIO
     from lightning.pytorch import LightningModule
     from lightning.pytorch.accelerators import Accelerator
-    from lightning.pytorch.callbacks import TQDMProgressBar
-    from lightning.pytorch.loggers import TensorBoardLogger
     from lightning.pytorch.plugins import Precision
     from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
     from lightning.pytorch.strategies import DDPStrategy
@@ -176,6 +175,18 @@ class NeuronXLAStrategy(DDPStrategy):
         self.tensor_parallel_rank = parallel_state.TENSOR.rank()
         self.pipeline_parallel_rank = parallel_state.PIPELINE.rank()
 
+    def setup_distributed(self) -> None:
+        """Begin torch.distributed without a device, which torch would compare with its one accelerator."""
+        place = self.cluster_environment
+        if place is not None and not dist.is_initialized():
+            dist.init_process_group(
+                self._process_group_backend,
+                init_method=f"tcp://{place.main_address}:{place.main_port}",
+                rank=place.global_rank(),
+                world_size=place.world_size(),
+            )
+        super().setup_distributed()
+
     def configure_ddp(self) -> None:
         """Do nothing: the optimizer averages gradients."""
 
@@ -243,43 +254,6 @@ class NeuronXLAPrecisionPlugin(Precision):
         optimizer.step(**kwargs)
         mark_step()
         return result
-
-
-def _shows(log_rank0: bool) -> bool:
-    """Whether this rank shows progress: one rank, of the first stage or of the last one, which has the loss."""
-    stage = 0 if log_rank0 else parallel_state.PIPELINE.size() - 1
-    ranks = (parallel_state.DATA.rank(), parallel_state.TENSOR.rank(), parallel_state.PIPELINE.rank())
-    return ranks == (0, 0, stage)
-
-
-class NeuronTQDMProgressBar(TQDMProgressBar):
-    """Lightning's progress bar, on one rank."""
-
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Disable the bar on other ranks.
-
-        Args:
-            trainer: the trainer.
-            pl_module: the module.
-            stage: as of Lightning.
-        """
-        super().setup(trainer, pl_module, stage)
-        if not _shows(pl_module.log_rank0):
-            self.disable()
-
-
-class NeuronTensorBoardLogger(TensorBoardLogger):
-    """Lightning's logger for TensorBoard.
-
-    Args:
-        save_dir: the folder.
-        log_rank0: values of the first stage; else of the last one, which has the loss.
-        **options: of Lightning's logger.
-    """
-
-    def __init__(self, save_dir: Any, log_rank0: bool = False, **options: Any) -> None:
-        super().__init__(save_dir, **options)
-        self.log_rank0 = log_rank0
 
 
 class NeuronLTModule(LightningModule):

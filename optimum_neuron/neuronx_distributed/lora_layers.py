@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import ModelError
+from .expert_layers import ExpertLinear
 from .layers import ColumnParallelLinear, RowParallelLinear, default_init
 from .lora_config import LoraConfig
 from .qkv_linear import GQAQKVColumnParallelLinear
@@ -169,7 +170,7 @@ def lora_layer(name: str, base: nn.Module, config: LoraConfig) -> LoraLayer:
         config: the options.
     """
     for kind, pair_of in _KINDS:
-        if isinstance(base, kind):
+        if isinstance(base, kind) and not isinstance(base, ExpertLinear):
             return LoraLayer(base, pair_of(base, config.lora_rank), config)
     message = f"{name} is a {type(base).__name__}, which has no LoRA."
     hint = "Name linear layers, convolutions, embeddings, or layers that ranks divide in target_modules."

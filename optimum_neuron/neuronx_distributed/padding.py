@@ -13,6 +13,7 @@ from ..errors import NotSupportedError
 from ..tracing import get_platform_target
 from .arithmetic import get_padding_length
 from .attributes import copy_tensor_model_parallel_attributes
+from .expert_layers import ExpertLinear
 from .layers import ColumnParallelLinear, RowParallelLinear
 from .platforms import hardware
 
@@ -56,7 +57,7 @@ def _pad(
     is_inside = is_inside or isinstance(module, classes)
     for child in module.children():
         _pad(child, ratio, classes, is_inside, hook)
-    if not is_inside:
+    if not is_inside or isinstance(module, ExpertLinear):  # experts have no heads
         return
     if hook is not None:
         hook(module, ratio)

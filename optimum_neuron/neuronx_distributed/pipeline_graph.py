@@ -95,9 +95,23 @@ class GraphStage(nn.Module):
 
     def forward(self, *values: torch.Tensor, **inputs: Any) -> Any:
         """Run the stage; the first one ignores `values`, which only say how large a batch is."""
-        given = values if self.received else ()
+        given = tuple(map(_with_plain_gradient, values)) if self.received else ()
         output = self.graph(*given, *(inputs[name] for name in self.inputs))
-        return output if self.loss_spec is None else loss_in(output, self.loss_spec).reshape(1)
+        if self.loss_spec is not None:
+            return loss_in(output, self.loss_spec).reshape(1)
+        return _in_one_piece(output)
+
+
+def _with_plain_gradient(value: torch.Tensor) -> torch.Tensor:
+    """A received value whose gradient is sent without gaps in memory."""
+    return mappings.apply(value, mappings.same, torch.Tensor.contiguous) if value.requires_grad else value
+
+
+def _in_one_piece(output: Any) -> Any:
+    """Values without gaps in memory: receivers make tensors of the same layout, and collectives allow no other."""
+    if isinstance(output, tuple):
+        return tuple(_in_one_piece(value) for value in output)
+    return output.contiguous() if isinstance(output, torch.Tensor) else output
 
 
 def loss_in(output: Any, spec: Any) -> torch.Tensor:
@@ -111,6 +125,8 @@ def loss_in(output: Any, spec: Any) -> torch.Tensor:
     if len(places) != 1:
         message = f"output_loss_value_spec={spec!r} names {len(places)} losses."
         raise ConfigError(message, hint="Put True in one place.", option="output_loss_value_spec")
+    if isinstance(output, dict) and not isinstance(spec, dict):  # transformers counts what an output has
+        output = [value for value in output.values() if value is not None]
     loss = output if places[0] is None else output[places[0]]
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         message = f"output_loss_value_spec={spec!r} does not name one number of the output."

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..xla import zero
+from ..xla import serialization, zero
 from . import grads, mappings
+from .agreement import ending_together
 from .attributes import copy_tensor_model_parallel_attributes, is_of_expert
-from .parallel_state import EXPERT, EXPERT_DATA, TENSOR, ZERO1
+from .checkpointing import PathLike, local_path, require_file, write_item
+from .parallel_state import DATA, EXPERT, EXPERT_DATA, TENSOR, ZERO1
 
 
 class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
@@ -44,6 +47,29 @@ class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
         groups = ZERO1.replica_groups() if sharding_groups is None else sharding_groups
         super().__init__(params, optimizer_class, sharding_groups=groups, **options)
 
+    def save_sharded_state_dict(self, output_dir: PathLike, num_workers_per_step: int = 8) -> None:
+        """Write the states of this rank; all ranks call it. `save_checkpoint` writes whole checkpoints.
+
+        Args:
+            output_dir: the folder.
+            num_workers_per_step: how many ranks of a machine write at once; all do.
+        """
+        with ending_together("Free space, or choose another folder, and save again."):
+            write_item({**self.state_dict(), "dp_rank": DATA.rank(), "tp_rank": TENSOR.rank()}, _file(output_dir))
+
+    def load_sharded_state_dict(self, output_dir: PathLike, num_workers_per_step: int = 8) -> None:
+        """Load what `save_sharded_state_dict` wrote on this rank; all ranks call it.
+
+        Args:
+            output_dir: the folder.
+            num_workers_per_step: how many ranks of a machine read at once; all do.
+        """
+        file = _file(output_dir)
+        require_file(file)
+        with ending_together("Load states of the same model and as many ranks."):
+            states = serialization.read_file(file)
+            self.load_state_dict({name: value for name, value in states.items() if not name.endswith("p_rank")})
+
     def _shard_parameters(self) -> list[dict[str, Any]]:
         kinds = {one.device.type for group in self.param_groups for one in group["params"]}
         if kinds != {"xla"}:
@@ -61,6 +87,10 @@ class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
             shards.append(shard)
         group = mappings.group_or_tensor(ZERO1.group())
         return grads.get_grad_norm(shards, norm_type, extra_groups=(group,)).squeeze(0)
+
+
+def _file(folder: PathLike) -> Path:
+    return local_path(folder) / f"optim.dp_rank_{DATA.rank():02d}.tp_rank_{TENSOR.rank():02d}"
 
 
 class NeuronEPZero1Optimizer(NeuronZero1Optimizer):

@@ -80,6 +80,14 @@ _MAPPINGS = {
         *("reduce_scatter_to_tensor_model_parallel_region_with_dim", "scatter_to_process_group_spmd"),
         "scatter_to_sequence_parallel_region",
     ),
+    **_of(
+        "along_dimensions",
+        **{
+            f"_{way}_along_{dim}": f"{way}_along_{dim}"
+            for way in ("gather", "reduce_scatter", "split")
+            for dim in ("dim", "first_dim", "last_dim")
+        },
+    ),
     **_of("expert_regions", "enter_expert_parallel_region", "exit_expert_parallel_region"),
 }
 _GRADS = _of(
@@ -128,11 +136,11 @@ _RING = _absent("Train with context parallelism in NeuronTrainer.", "nki_ring_at
 _LIGHTNING = {
     "accelerator": _of("lightning", "NeuronXLAAccelerator"),
     "checkpoint_io": _of("lightning", "NeuronCheckpointIO"),
-    "logger": _of("lightning", "NeuronTensorBoardLogger"),
+    "logger": _of("lightning_logs", "NeuronTensorBoardLogger"),
     "module": _of("lightning", "NeuronLTModule"),
     "neuron_hooks_callback": _absent("Use utils.tensor_capture.", "NeuronHooksCallback"),
     "precision_plugin": _of("lightning", "NeuronXLAPrecisionPlugin"),
-    "progress_bar": _of("lightning", "NeuronTQDMProgressBar"),
+    "progress_bar": _of("lightning_logs", "NeuronTQDMProgressBar"),
     "strategy": _of("lightning", "NeuronXLAStrategy"),
 }
 _ZERO = {

@@ -70,6 +70,9 @@ NAMES: Names = {
         **of("moe_options", "BlockwiseMatmulConfig", "RoutedExpertsMLPOpsConfig", "RouterConfig"),
         "MoEFusedTKGConfig": Missing("Use MoE, which also computes single tokens."),
     },
+    "neuronx_distributed.modules.moe.moe_parallel_layers": of(
+        "expert_layers", "ExpertFusedColumnParallelLinear", "ExpertFusedRowParallelLinear"
+    ),
     "neuronx_distributed.modules.moe.token_shuffling": of("token_shuffling", "token_shuffle", "token_unshuffle"),
     "neuronx_distributed.modules.moe.routing": {
         name: _MIXTURE[name] for name in ("GroupLimitedRouter", "RouterSinkhorn", "RouterTopK")

@@ -15,7 +15,6 @@ _ALTERNATIVES = {
     "modules.moe.moe_config_validator": "Use ExpertMLPs, which takes its sizes as arguments.",
     "modules.moe.moe_fused_tkg": "Use MoE, which also computes single tokens.",
     "modules.moe.moe_fused_tkg_mx": "Use MoE with int8 or float8 experts.",
-    "modules.moe.moe_parallel_layers": "Use ExpertMLPs, which has parallel experts inside.",
     "modules.moe.moe_process_group": "Use initialize_model_parallel, which makes the groups of experts.",
     "modules.moe.nki_import": "Import nki.",
     "modules.qkv_linear_utils": "Use GQAQKVColumnParallelLinear.",

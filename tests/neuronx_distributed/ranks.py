@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from torch.nn import functional as F
 from optimum_neuron.errors import ArtifactError, ConfigError, ModelError, ShapeError
 from optimum_neuron.neuronx_distributed import (
     adamw,
+    along_dimensions,
     checkpoint,
     checkpointing,
     configuration,
@@ -39,6 +41,7 @@ from optimum_neuron.neuronx_distributed import (
     pipeline,
     qkv_linear,
     random_numbers,
+    zero,
 )
 from optimum_neuron.xla import mixed
 
@@ -292,8 +295,8 @@ def of_one_process(steps: int = 3) -> tuple[list[float], list[float]]:
 def training_equals_one_process(device: str, rank: int) -> None:
     expected = of_one_process()
     for sizes in ({"tensor_parallel_size": 2}, {}):
-        for zero in (False, True) if device == "xla" else (False,):
-            options = {"zero_one_enabled": zero, "grad_clipping": True, "max_grad_norm": 1.0}
+        for has_zero in (False, True) if device == "xla" else (False,):
+            options = {"zero_one_enabled": has_zero, "grad_clipping": True, "max_grad_norm": 1.0}
             config = configuration.neuronx_distributed_config(**sizes, optimizer_config=options)
             try:
                 found = train(device, rank, config)[:2]
@@ -681,12 +684,21 @@ def low_rank_of_stages(device: str, rank: int, folder: Path) -> None:
     STATE.destroy_model_parallel()
 
 
+def lightning_begins(device: str, rank: int) -> None:
+    """Lightning begins torch.distributed; its own way asks torch whether "xla" is the accelerator."""
+    from optimum_neuron.neuronx_distributed import lightning
+
+    lightning.NeuronXLAStrategy(tensor_parallel_size=2).setup_environment()
+    assert (STATE.TENSOR.size(), STATE.TENSOR.rank(), dist.get_rank()) == (2, rank, rank)
+    STATE.destroy_model_parallel()
+
+
 def lightning_trainer(device: str, rank: int, folder: Path) -> None:
     """Lightning's trainer, with manual and automatic optimization, against a loop in one process; and its files."""
     from lightning.pytorch import Trainer
     from torch.utils.data import DataLoader, TensorDataset
 
-    from optimum_neuron.neuronx_distributed import lightning
+    from optimum_neuron.neuronx_distributed import lightning, lightning_logs
 
     class Tuned(lightning.NeuronLTModule):
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
@@ -712,16 +724,17 @@ def lightning_trainer(device: str, rank: int, folder: Path) -> None:
         optimizer.step()
         expected.append(loss.item())
     quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "max_epochs": 3}
-    for degree, manual, zero in ((2, True, False), (2, False, False), (1, True, device == "xla")):
+    for degree, manual, has_zero in ((2, True, False), (2, False, False), (1, True, device == "xla")):
         found: list[float] = []
         config = configuration.neuronx_distributed_config(
-            tensor_parallel_size=degree, optimizer_config={"zero_one_enabled": zero}
+            tensor_parallel_size=degree, optimizer_config={"zero_one_enabled": has_zero}
         )
         module = Tuned(
             config, torch.optim.AdamW, torch.optim.lr_scheduler.ConstantLR, model_fn=Parallel, manual_opt=manual,
             opt_kwargs={"lr": 1e-2}, scheduler_kwargs={"factor": 1.0},
         )  # fmt: skip
-        options = {"callbacks": [lightning.NeuronTQDMProgressBar()], "plugins": [lightning.NeuronXLAPrecisionPlugin()]}
+        bar = lightning_logs.NeuronTQDMProgressBar()
+        options = {"callbacks": [bar], "plugins": [lightning.NeuronXLAPrecisionPlugin()]}
         trainer = Trainer(
             strategy=lightning.NeuronXLAStrategy(config, save_load_xser=device == "cpu"), **options, **quiet
         )
@@ -832,6 +845,34 @@ def optimizer_of_low_precision(device: str, rank: int) -> None:
     assert optimizer.state[one]["exp_avg"].dtype == torch.float32
 
 
+def exchanges_without_gradients(device: str, rank: int) -> None:
+    with degrees(tensor_model_parallel_size=2):
+        whole = on(device, torch.arange(8.0).reshape(4, 2))
+        own = along_dimensions.split_along_first_dim(whole)
+        assert torch.equal(own.cpu(), whole.cpu().chunk(2)[rank])
+        assert torch.equal(along_dimensions.gather_along_first_dim(own).cpu(), whole.cpu())
+        assert torch.equal(along_dimensions.reduce_scatter_along_last_dim(whole).cpu(), 2 * whole.cpu()[:, [rank]])
+
+
+def sharded_states(device: str, rank: int, folder: Path) -> None:
+    with degrees():
+        made = []
+        for _ in range(2):
+            layer = on(device, Plain())
+            made.append((layer, zero.NeuronZero1Optimizer(layer.parameters(), torch.optim.AdamW, lr=1e-2)))
+        layer, optimizer = made[0]
+        layer(*on(device, *batch())).backward()
+        optimizer.step()
+        optimizer.save_sharded_state_dict(folder / "sharded")
+        assert (folder / "sharded" / f"optim.dp_rank_{rank:02d}.tp_rank_00").is_file()
+        made[1][1].load_sharded_state_dict(folder / "sharded")
+        before, after = (one.state_dict()["base_state"] for _, one in made)
+        for number, states in before.items():
+            torch.testing.assert_close(after[number]["exp_avg"].cpu(), states["exp_avg"].cpu())
+        with pytest.raises(ConfigError):
+            optimizer.load_sharded_state_dict(folder / "other")
+
+
 def run(case: Callable[..., Any], *arguments: Any) -> str:
     try:
         case(*arguments)
@@ -839,6 +880,9 @@ def run(case: Callable[..., Any], *arguments: Any) -> str:
         STATE.destroy_model_parallel()
         return traceback.format_exc()
     return "ok"
+
+
+WITH_FILES = {"checkpoints", "lightning_trainer", "low_rank", "low_rank_of_stages", "sharded_states", "trained_experts"}
 
 
 def main(folder: str, device: str, *cases: str) -> None:
@@ -849,18 +893,15 @@ def main(folder: str, device: str, *cases: str) -> None:
 
         enable()
         process_groups.register()
-    dist.init_process_group("xla" if device == "xla" else "gloo")
+    if "lightning_begins" not in cases:
+        dist.init_process_group("xla" if device == "xla" else "gloo")
     from . import expert_cases  # it has helpers of this module
 
     cases_of = {**vars(expert_cases), **globals()}
-    rank = dist.get_rank()
+    rank = int(os.environ["RANK"])
     results = {}
     for name in cases:
-        rest = (
-            (Path(folder, "files"),)
-            if name in ("checkpoints", "low_rank", "low_rank_of_stages", "lightning_trainer", "trained_experts")
-            else ()
-        )
+        rest = (Path(folder, "files"),) if name in WITH_FILES else ()
         results[name] = run(cases_of[name], device, rank, *rest)
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()

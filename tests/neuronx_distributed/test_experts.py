@@ -7,11 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import MixtralConfig
+from transformers import GptOssConfig, MixtralConfig, SwitchTransformersConfig
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock, load_balancing_loss_func
+from transformers.models.switch_transformers.modeling_switch_transformers import SwitchTransformersTop1Router
 
 from optimum_neuron.errors import ConfigError, NotSupportedError, ShapeError
-from optimum_neuron.neuronx_distributed import attention, experts, mixture, model_builder, routers, sharding, simulated
+from optimum_neuron.neuronx_distributed import (
+    attention,
+    experts,
+    layers,
+    mixture,
+    model_builder,
+    moe_options,
+    routers,
+    sharding,
+    simulated,
+)
 
 EXPERTS, CHOSEN, HIDDEN, WIDTH = 4, 2, 8, 6
 
@@ -68,6 +80,74 @@ def test_two_ranks_run_a_mixture(mixtral: MixtralSparseMoeBlock, tmp_path: Path)
         built.set_weights(sharding.shard_checkpoint(checkpoint(mixtral), module))
     built.to_neuron()
     torch.testing.assert_close(built(tokens)[0], mixtral(tokens))
+
+
+def test_options_of_experts_are_those_of_gpt_oss() -> None:
+    """Its gate and up columns alternate, and NxD's are halves."""
+    torch.manual_seed(1)
+    config = GptOssConfig(hidden_size=HIDDEN, intermediate_size=WIDTH, num_local_experts=EXPERTS, swiglu_limit=0.5)
+    theirs = GptOssExperts(config)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    options = moe_options.RoutedExpertsMLPOpsConfig(
+        EXPERTS,
+        HIDDEN,
+        WIDTH,
+        CHOSEN,
+        "sigmoid",
+        glu_mlp=True,
+        bias=True,
+        glu_type="swiglu",
+        hidden_act_scaling_factor=1.702,
+        hidden_act_bias=1.0,
+        gate_clamp_upper_limit=0.5,
+        up_clamp_upper_limit=0.5,
+        up_clamp_lower_limit=-0.5,
+    )
+    ours = experts.ExpertMLPsV2(options)
+    halves = {name: torch.cat([one[..., ::2], one[..., 1::2]], -1) for name, one in theirs.named_parameters()}
+    ours.load_state_dict(
+        {
+            "mlp_op.gate_up_proj.weight": halves["gate_up_proj"],
+            "mlp_op.gate_up_proj.bias": halves["gate_up_proj_bias"],
+            "mlp_op.down_proj.weight": theirs.down_proj,
+            "mlp_op.down_proj.bias": theirs.down_proj_bias,
+        }
+    )
+    tokens, affinities = torch.randn(7, HIDDEN), torch.rand(7, EXPERTS)
+    weights, chosen = affinities.topk(CHOSEN)
+    torch.testing.assert_close(ours(tokens, affinities, chosen), theirs(tokens, chosen, weights))
+
+
+def test_experts_drop_the_tokens_that_switch_transformers_drops() -> None:
+    torch.manual_seed(2)
+    capacity, scores = 3, torch.randn(12, EXPERTS)
+    config = SwitchTransformersConfig(d_model=EXPERTS, num_experts=EXPERTS, expert_capacity=capacity)
+    router = SwitchTransformersTop1Router(config)
+    torch.nn.init.eye_(router.classifier.weight)
+    kept, _, _ = router(scores.unsqueeze(0))
+    factor = capacity * EXPERTS / len(scores)
+    layer = experts.ExpertMLPs(EXPERTS, 1, HIDDEN, WIDTH, "gelu", False, factor)
+    tokens, chosen = torch.randn(12, HIDDEN), scores.argmax(1, keepdim=True)
+    is_dropped = kept[0].sum(1) == 0
+    assert 0 < int(is_dropped.sum()) < len(scores)
+    results = layer(tokens, torch.ones(12, EXPERTS), chosen)
+    assert torch.equal(results.abs().sum(1) == 0, is_dropped)
+    mask = (torch.arange(12) != 4).int()
+    assert bool((layer(tokens, torch.ones(12, EXPERTS), chosen, padding_mask=mask)[4] == 0).all())
+
+
+def test_scripts_draw_weights_of_experts_as_of_parallel_layers() -> None:
+    torch.manual_seed(3)
+    mlps = experts.ExpertMLPs(EXPERTS, CHOSEN, HIDDEN, WIDTH, "silu", True, None)
+    first, last = mlps.mlp_op.gate_up_proj, mlps.mlp_op.down_proj
+    assert isinstance(first, layers.ColumnParallelLinear) and isinstance(last, layers.RowParallelLinear)
+    torch.manual_seed(3)
+    before = [one.weight.detach().clone() for one in (first, last)]
+    for one, weight in zip((first, last), before, strict=True):
+        one.weight.data.fill_(torch.nan)
+        one.init_weight_cpu()
+        assert torch.equal(one.weight, weight)
 
 
 def test_wrong_mixtures() -> None:

@@ -21,6 +21,7 @@ OF_DEVICE = (
     "low_rank",
     "low_rank_of_stages",
     "random_states",
+    "exchanges_without_gradients",
     "divided_experts",
     "sent_tokens",
     "bad_experts",
@@ -31,7 +32,7 @@ CASES = {
         *("bad_degrees", "layers_equal_one_process", "losses", "mixtures", "shared_heads", "convolutions"),
         *("configurations", "optimizer_of_low_precision", *OF_DEVICE),
     ),
-    "xla": OF_DEVICE,
+    "xla": (*OF_DEVICE, "sharded_states"),
 }
 VARIABLES = {"cpu": {"NXD_CPU_MODE": "1"}, "xla": {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}}
 
@@ -45,14 +46,15 @@ def test_four_processes(enabled: None, tmp_path: Path) -> None:
         assert set(found.values()) == {"ok"}, found
 
 
+@pytest.mark.parametrize("case", ["lightning_begins", "lightning_trainer"])
 @pytest.mark.parametrize("device", VARIABLES)
-def test_lightning(enabled: None, tmp_path: Path, device: str) -> None:
+def test_lightning(enabled: None, tmp_path: Path, device: str, case: str) -> None:
     pytest.importorskip("lightning.pytorch", reason="pip install lightning")
-    command = ("-m", "tests.neuronx_distributed.ranks", str(tmp_path), device, "lightning_trainer")
+    command = ("-m", "tests.neuronx_distributed.ranks", str(tmp_path), device, case)
     result = warm.run_ranks(*command, num_processes=2, **VARIABLES[device])
     assert result.returncode == 0, result
     for rank in range(2):
-        text = json.loads((tmp_path / f"{rank}.json").read_text())["lightning_trainer"]
+        text = json.loads((tmp_path / f"{rank}.json").read_text())[case]
         assert text == "ok", text
 
 

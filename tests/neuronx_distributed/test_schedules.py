@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.errors import ConfigError, NotSupportedError
-from optimum_neuron.neuronx_distributed import pipeline_trace, scheduler
+from optimum_neuron.neuronx_distributed import pipeline_graph, pipeline_trace, scheduler
 from optimum_neuron.neuronx_distributed.pipeline import PostPartitionHooks
 from optimum_neuron.neuronx_distributed.scheduler import (
     BackwardPostprocessTask,
@@ -93,3 +93,26 @@ def test_hooks_are_called_once() -> None:
     hooks.register_post_partition_hook(dict, func_kwargs={"a": 1})
     assert hooks.execute_all_hooks() == [(3, 1), {"a": 1}]
     assert hooks.execute_all_hooks() == []
+
+
+class Turned(nn.Module):
+    def forward(self, value: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return value.transpose(0, 1), other
+
+
+def test_stages_send_values_and_gradients_without_gaps() -> None:
+    stage = pipeline_graph.GraphStage(Turned(), ["value", "other"], [])
+    values = (torch.randn(2, 3, requires_grad=True), torch.randn(4, requires_grad=True))
+    sent, _ = stage(*values)
+    assert sent.is_contiguous()
+    torch.testing.assert_close(sent, values[0].T, rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(sent, values[:1], torch.randn(3, 2))
+    assert gradient.is_contiguous()
+
+
+def test_losses_of_outputs_of_transformers_are_counted_as_tuples() -> None:
+    output = {"loss": torch.ones(()), "aux_loss": None, "logits": torch.zeros(2)}
+    assert pipeline_graph.loss_in(output, (True, False)) is output["loss"]
+    assert pipeline_graph.loss_in(output, {"loss": True, "logits": False}) is output["loss"]
+    with pytest.raises(ConfigError):
+        pipeline_graph.loss_in(output, (False, True))
