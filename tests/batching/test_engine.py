@@ -1,9 +1,11 @@
 """What a request gets does not depend on what runs beside it; failures stay with one request; nothing leaks."""
 
 import random
+import time
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from optimum_neuron.batching import BatchingManager
 from optimum_neuron.errors import ConfigError, QueueFullError, ShapeError
@@ -63,12 +65,24 @@ def test_tokens_and_probabilities_are_those_of_a_request_alone(manager):
     assert manager.engine.counters.shared_tokens_total > before
 
 
+def test_seconds_are_parts_of_the_time_that_passes(manager):
+    counters, started = manager.engine.counters, time.perf_counter()
+    serve(manager, [(prompt, {"do_sample": True, "max_new_tokens": 3}) for prompt in prompts(3)])
+    parts = ("scheduling", "sampling", "draft", "chunk", "step")
+    seconds = [getattr(counters, f"{part}_seconds_total") for part in parts]
+    assert min(seconds) > 0 and sum(seconds) < time.perf_counter() - started
+
+
 def test_tokens_are_those_of_generate(model, manager):
     for number, prompt in enumerate(prompts(6, seed=1)):
         settings = SETTINGS[number % len(SETTINGS)] | {"max_new_tokens": 9}
-        ((tokens, _),) = serve(manager, [(prompt, settings | {"seed": number})])
+        ((tokens, logprobs),) = serve(manager, [(prompt, settings | {"seed": number})])
         torch.manual_seed(number)
-        assert model.generate(torch.tensor([prompt]), **settings)[0, len(prompt) :].tolist() == tokens
+        wanted = {"return_dict_in_generate": True, "output_scores": True}
+        result = model.generate(torch.tensor([prompt]), **settings, **wanted)
+        assert result.sequences[0, len(prompt) :].tolist() == tokens
+        scores = torch.cat(result.scores).log_softmax(-1)
+        assert logprobs == pytest.approx(scores[range(len(tokens)), tokens].tolist(), abs=1e-4)
 
 
 def test_a_processor_that_raises_fails_its_request_only(manager):
@@ -113,6 +127,18 @@ def test_siblings_have_streams_of_their_own(model):
     outputs = model.generate_batch([[3, 4], [5]], num_return_sequences=2, do_sample=True, max_new_tokens=8, seed=0)
     assert list(outputs) == ["req_0", "req_0__child#0", "req_1", "req_1__child#0"]
     assert len({tuple(output.generated_tokens) for output in outputs.values()}) > 1
+    config = GenerationConfig(num_return_sequences=2, do_sample=True, max_new_tokens=2)
+    assert list(model.generate_batch([[3]], generation_config=config)) == ["req_0", "req_0__child#0"]
+
+
+def test_an_answer_that_is_cut_is_a_warning(model, caplog):
+    manager = model.init_continuous_batching()
+    sizes = {manager.add_request([3, 4, 5], max_new_tokens=size, do_sample=False): size for size in (45, 46)}
+    manager.start()
+    assert {len(manager.get_result(name).generated_tokens) for name in sizes} == {45}
+    manager.destroy()
+    (message,) = [record.getMessage() for record in caplog.records if record.name.startswith("optimum_neuron")]
+    assert "46" in message and "45" in message
 
 
 def test_wrong_requests_are_refused(manager):

@@ -90,6 +90,29 @@ def test_nan_of_a_cancelled_prompt_is_cleared(model, spoilt_model):
     assert outputs == [tokens(model, prompt, max_new_tokens=8) for prompt in PROMPTS.values()]
 
 
+def test_nan_of_a_resumed_request_is_cleared(model, spoilt_model, monkeypatch):
+    """Its blocks hold NaN, also where its last results have none: a window has left it behind."""
+    manager = spoilt_model.init_continuous_batching()
+    engine, step = manager.engine, manager.engine.runner.step
+    names = [manager.add_request([token] * 20, max_new_tokens=28, **GREEDY) for token in (3, 4, 1)]
+    while not engine.scheduler.preempted:
+        engine.step()
+    (request,) = engine.scheduler.preempted
+    assert request.request_id == names[2]
+    request.sampler.max_new_tokens = len(request.answer) + 1
+    monkeypatch.setattr(
+        engine.runner, "step", lambda requests: [{n: r.nan_to_num() for n, r in one.items()} for one in step(requests)]
+    )
+    while engine.has_work:
+        engine.step()
+    monkeypatch.undo()
+    names = [manager.add_request(prompt, max_new_tokens=8, **GREEDY) for prompt in PROMPTS.values()]
+    manager.start()
+    outputs = [manager.get_result(name).generated_tokens for name in names]
+    manager.destroy()
+    assert outputs == [tokens(model, prompt, max_new_tokens=8) for prompt in PROMPTS.values()]
+
+
 class Same(Draft):
     """Proposes the same tokens always."""
 
@@ -207,6 +230,9 @@ def test_a_manager_that_was_destroyed_takes_nothing(model):
     assert manager.add_request([3]) is None
     with pytest.raises(RuntimeError):
         manager.start()
+    charges = [*model.loaded.charges]
+    model.init_continuous_batching().destroy()
+    assert model.loaded.charges == charges, "the next one takes the same memory"
 
 
 def test_siblings_have_places_together_or_not_at_all(model):

@@ -64,6 +64,22 @@ def requests_of(number: int) -> list[tuple[list[int], dict]]:
     ]
 
 
+def test_padding_of_a_check_stays_within_the_slots(manager):
+    """The check of the last candidate has room for three."""
+    prompt, settings = [3] * 44, {"do_sample": False, "max_new_tokens": 4}
+    ((expected, _),) = serve(manager, [(prompt, settings)])
+    ((actual, _),) = serve(manager, [(prompt, settings | {"assistant_model": Oracle([prompt + expected])})])
+    assert actual == expected and manager.engine.counters.candidate_tokens_total > 0
+
+
+def test_candidates_behind_the_end_of_an_answer_are_left_out(manager):
+    ((answer, _),) = serve(manager, [([3, 4, 5], {"do_sample": True, "seed": 1, "max_new_tokens": 9})])
+    end = next(place for place in range(3, 9) if answer[place] not in answer[:place])
+    settings = {"do_sample": True, "seed": 1, "max_new_tokens": 9, "eos_token_id": answer[end]}
+    ((tokens, _),) = serve(manager, [([3, 4, 5], settings | {"assistant_model": Oracle([[3, 4, 5, *answer]])})])
+    assert tokens == answer[: end + 1]
+
+
 def test_tokens_are_those_without_a_draft(manager, heads, eagle):
     requests = requests_of(18)
     plain = serve(manager, requests)

@@ -98,6 +98,7 @@ def test_probabilities_are_those_of_transformers(model, original):
         {"sequence_bias": {(7,): 20.0}, "max_new_tokens": 3},
         {"min_new_tokens": 6, "eos_token_id": 18},
         {"min_length": 12, "eos_token_id": [18, 146]},
+        {"min_length": 14, "min_new_tokens": 2, "eos_token_id": [18, 146, 54, 7, 8]},
         {"max_length": 9, "max_new_tokens": None},
         {"max_length": 9},
         {"suppress_tokens": [146, 54]},

@@ -62,8 +62,6 @@ def _apart(program: Program, taken: Mapping[str, torch.Tensor]) -> Program:
         for name, tensor in program.constants.items()
         if name in taken and not (tensor.dtype == taken[name].dtype and torch.equal(tensor, taken[name]))
     }
-    if not renamed:
-        return program
     values = {f"const:{name}": f"const:{new}" for name, new in renamed.items()}
     calls = tuple(
         dataclasses.replace(call, inputs=tuple(values.get(value, value) for value in call.inputs))

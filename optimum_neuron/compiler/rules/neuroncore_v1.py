@@ -149,9 +149,9 @@ def _condition(call: OpCall) -> str | None:
     if name == "where" and len(call.inputs) < 2:
         return "where takes a condition and two values on this core"
     if name == "norm":
-        order = arguments.get("p", arguments.get("ord", 2))
+        order = arguments.get("p", arguments.get("ord"))
         return None if order in NORMS else f"norm takes p of 1, 2, inf, -inf, or 'fro' on this core, not {order}"
-    if name == "one_hot" and arguments.get("num_classes", -1) == -1:
+    if name == "one_hot" and arguments["num_classes"] == -1:
         return "one_hot needs num_classes on this core"
     if name == "max_pool3d_with_indices" and any(user.args[1:] == (1,) for user in call.node.users):
         return "the indices of max_pool3d cannot be used on this core"

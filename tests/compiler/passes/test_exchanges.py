@@ -55,6 +55,11 @@ def test_every_exchange_is_a_call_of_its_own(program):
     assert group_size_of(program) == NUM_CORES
 
 
+def test_bodies_without_exchanges_stay():
+    program = compile_module(nn.Linear(SIZE, SIZE), {"input": spec(1, SIZE)}).program
+    assert cut_at_exchanges(program) is program
+
+
 def test_one_core_needs_no_other_program(program):
     assert unroll(program, Shards()) is program
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from optimum_neuron.compiler import capture, compile_graphs
 from optimum_neuron.compiler.passes import outline, verify
+from optimum_neuron.compiler.passes.outline import located
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, capture_entry, compile_module, operators, run_program, spec
@@ -248,3 +249,9 @@ class Tables(nn.Module):
 def test_constant_that_nothing_reads_is_left_out():
     program = compile_module(Tables(), {"x": spec(2)}).program
     assert [value.tolist() for value in program.constants.values()] == [[0, 1]]
+
+
+def test_a_node_of_no_module_and_no_line_has_empty_names():
+    node = torch.fx.Graph().placeholder("x")
+    node.meta["val"] = torch.ones(1)
+    assert located(node) == {"val": node.meta["val"], "module_path": "", "source_line": ""}

@@ -70,6 +70,10 @@ def test_layers_are_divided_in_order(divided):
     assert divided.num_stages == 3
 
 
+def test_a_stage_may_have_one_layer(whole):
+    assert divide_into_stages(whole, NUM_LAYERS).num_stages == NUM_LAYERS
+
+
 def test_one_stage_needs_no_other_program(whole, divided):
     assert divide_into_stages(whole, 1) is whole and without_sends(whole) is whole and stage_programs(whole)[0] is whole
     assert without_sends(divided).structure() == whole.structure()

@@ -371,3 +371,9 @@ def test_program_without_captured_layers_is_not_unrolled():
     program, stack = short_program(6, path="elsewhere")
     with pytest.raises(NotUniformError, match="the layers are not consecutive calls"):
         stretch(program, "graph", stack)
+    program, stack = short_program(6)
+    graph = program.graphs["graph"]
+    last = dataclasses.replace(graph.calls[-1], module_path=stack.layers[0])
+    scattered = {"graph": dataclasses.replace(graph, calls=(*graph.calls[:-1], last))}
+    with pytest.raises(NotUniformError, match="the layers are not consecutive calls"):
+        stretch(dataclasses.replace(program, graphs=scattered), "graph", stack)

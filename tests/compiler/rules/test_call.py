@@ -7,6 +7,7 @@ import torch
 
 from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.compiler.rules import OpCall, base_name, op_name, operator_of
+from optimum_neuron.compiler.rules.call import FUNCTIONALIZED
 from optimum_neuron.errors import ConfigError
 from tests.raising import raises
 
@@ -88,6 +89,14 @@ def test_calls_in_wrappers_are_seen_with_the_place_of_their_users(wrapper):
     assert [spec.shape for spec in call.inputs] == [(2, 3)] and [spec.shape for spec in call.outputs] == [(2, 3)]
     assert call.source_line is not None and call.source_line.endswith("model.py:7")
     assert str(node.target) == str(kinds.get(wrapper, with_effects)) and len(graph.nodes) == 4
+
+
+@pytest.mark.parametrize("name", FUNCTIONALIZED)
+def test_operators_that_write_to_their_arguments_are_found_in_their_wrapper(name):
+    graph = torch.fx.Graph()
+    inside = torch.ops.aten.add_.Tensor
+    node = graph.call_function(getattr(torch.ops.higher_order, name), (inside,), {"other": graph.placeholder("x")})
+    assert operator_of(node) is inside
 
 
 def test_arguments_in_the_graph_are_found_by_name():

@@ -45,6 +45,8 @@ def test_published_list_has_165_operators_of_aten():
         (lambda x: torch.linalg.vector_norm(x, math.inf), [torch.rand(3)], []),
         (lambda x: torch.linalg.vector_norm(x, 3), [torch.rand(3)], ["aten.linalg_vector_norm.default"]),
         (lambda x: torch.argmax(x, 1), [torch.rand(3, 2)], []),
+        (lambda x: torch.erfinv(x), [torch.rand(3)], ["aten.erfinv.default"]),
+        (lambda x: torch.linalg.vector_norm(x), [torch.rand(3)], []),
     ],
 )
 def test_operators_of_the_list_run_on_the_core(function, inputs, expected):
