@@ -99,7 +99,10 @@ class Arguments:
                 if isinstance(given, torch.Tensor):
                     return given
                 return host if self.is_torch else _as_numpy(host, value.dtype)
-        data = value.read().clone()
+        data, number = value.read(), value.storage.number
+        if number in self._given or not value.storage.covers(data):
+            data = data.clone()
+        self._given.setdefault(number, None)  # a second result of the same memory is a copy
         return data if self.is_torch else _as_numpy(data, value.dtype)
 
 

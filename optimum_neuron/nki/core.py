@@ -151,8 +151,8 @@ class Core:
     """Loops of the device that run, outermost first."""
     unwritten: list[Unwritten] = dataclasses.field(default_factory=list)
     """Reads of memory that nothing wrote."""
-    legal: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
-    """Layouts of operands that were checked, by instruction."""
+    legal: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    """What was checked: engines of instructions by the layouts of their operands, and sizes of new tiles."""
     registers: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     """Accumulators of the engines, by engine: one float32 for each partition."""
     generators: dict[str, Xorwow] = dataclasses.field(default_factory=dict)

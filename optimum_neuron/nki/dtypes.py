@@ -171,6 +171,13 @@ def rounded(values: torch.Tensor, row: Format, *, precise: bool = True) -> torch
     )
 
 
+def lowest_bits(values: torch.Tensor, row: Format) -> torch.Tensor:
+    """Return integers of 64 bits as numbers of an integer format that has their lowest bits."""
+    width = 8 * row.size_bytes
+    low = values & (2**width - 1)
+    return torch.where(low >= 2 ** (width - 1), low - 2**width, low) if row.storage.is_signed else low
+
+
 def _narrowed(values: torch.Tensor, row: Format) -> torch.Tensor:
     """Round float32 to fewer bits of mantissa; numbers above the largest become infinite."""
     assert row.mantissa_bits is not None

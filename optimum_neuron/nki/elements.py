@@ -25,11 +25,12 @@ class UninitializedReadWarning(UserWarning):
 class Elements:
     """A part of a tensor in one of the memories."""
 
-    __slots__ = ("data", "storage")
+    __slots__ = ("_layout", "data", "storage")
 
     def __init__(self, storage: Storage, data: torch.Tensor | None = None) -> None:
         self.storage = storage
-        self.data = storage.base.reshape(storage.shape) if data is None else data
+        self.data = storage.whole() if data is None else data
+        self._layout: tuple[object, ...] | None = None
 
     # ------------------------------------------------------------------ facts
     @property
@@ -46,6 +47,15 @@ class Elements:
     def offset(self) -> int:
         """First element, counted from the start of the tensor."""
         return self.data.storage_offset() - self.storage.base.storage_offset()
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """All that rules ask of the view: where it lies in its tensor, and what the tensor is."""
+        if self._layout is None:
+            data, storage = self.data, self.storage
+            facts = (storage.shape, storage.format.name, storage.buffer, storage.base.numel())
+            self._layout = (data.shape, data.stride(), self.offset, *facts)
+        return self._layout
 
     @property
     def dtype(self) -> DtypeName:
@@ -132,6 +142,8 @@ class Elements:
     # ------------------------------------------------------------------ elements
     def read(self) -> torch.Tensor:
         """Return the elements as the host stores them, without copying; note reads of what nothing wrote."""
+        if self.storage.is_whole:
+            return self.data
         mask = self.storage.mask_of(self.data)
         if mask is not None and current().warns and not bool(mask.all()):
             self._warn_unwritten(mask)

@@ -112,10 +112,19 @@ class Storage:
         row = FORMATS[dtype]
         kind = storage_of(row, precise=precise)
         if is_traced:
-            base = torch.empty(math.prod(shape), dtype=kind, device="meta")
+            base = torch.empty(shape, dtype=kind, device="meta")
             return cls(base, buffer, row, shape, name, line, precise)
-        base = torch.empty(math.prod(shape), dtype=kind)
+        base = torch.empty(shape, dtype=kind)
         return cls(base, buffer, row, shape, name, line, precise, Written(None, row.size_bytes, is_blank=True))
+
+    def whole(self) -> torch.Tensor:
+        """Return all elements, in its shape."""
+        return self.base if self.base.shape == self.shape else self.base.reshape(self.shape)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all elements were written."""
+        return self.written.flags is None and not self.written.is_blank
 
     def settle(self) -> None:
         """Give memory that nothing wrote its content, before a part of it is written or read."""
@@ -162,9 +171,10 @@ class Storage:
 
     def mark_written(self, view: torch.Tensor) -> None:
         """Note that all elements of a view were written."""
+        if self.is_whole:
+            return
         if self.covers(view):
             self.written.flags, self.written.is_blank = None, False
-        if self.written.flags is None:
             return
         mask = self.mask_of(view)
         assert mask is not None

@@ -52,26 +52,31 @@ class NkiTensor(Elements):
         return type(self)(self.storage, data)
 
     def __getitem__(self, key: object) -> NkiTensor:
-        keys = self._full_key(key)
-        data = self.data
+        data, is_on_chip = self.data, self.buffer.is_on_chip
+        shape, strides, first = data.shape, data.stride(), data.storage_offset()
+        sizes: list[int] = []
+        steps: list[int] = []
         dim = 0
-        for position, item in enumerate(keys):
+        for position, item in enumerate(self._full_key(key)):
             if item is None:
-                data = data.unsqueeze(dim)
-                dim += 1
-            elif isinstance(item, slice):
-                data = self._sliced(data, dim, item)
-                dim += 1
+                sizes.append(1)
+                steps.append(shape[dim] * strides[dim] if dim < len(shape) else 1)
+                continue
+            if isinstance(item, slice):
+                start, stop, step = self._bounds(item, shape[dim], dim)
+                sizes.append(-((start - stop) // step))
+                steps.append(step * strides[dim])
             else:
-                index = self._checked_index(int(item), data.shape[dim], dim)
-                if position == 0 and self.buffer.is_on_chip:
-                    data = data.narrow(dim, index, 1)
-                    dim += 1
-                else:
-                    data = data.select(dim, index)
-        if self.buffer.is_on_chip and data.dim() < 2:
-            data = data.unsqueeze(1)
-        return self._view(data)
+                start = self._checked_index(int(item), shape[dim], dim)
+                if position == 0 and is_on_chip:
+                    sizes.append(1)
+                    steps.append(strides[dim])
+            first += start * strides[dim]
+            dim += 1
+        if is_on_chip and len(sizes) < 2:
+            sizes.append(1)
+            steps.append(1)
+        return self._view(data.as_strided(sizes, steps, first))
 
     def __setitem__(self, key: object, value: object) -> None:
         target = self[key]
@@ -84,7 +89,7 @@ class NkiTensor(Elements):
     def _full_key(self, key: object) -> list[Any]:
         keys = list(key) if isinstance(key, tuple) else [key]
         keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in keys]
-        given = sum(item is not None and item is not Ellipsis for item in keys)
+        given = len(keys) - sum(item is None or item is Ellipsis for item in keys)
         require(given <= self.ndim, Rule.NUM_INDICES, of=self, given=given)
         rest = [slice(None)] * (self.ndim - given)
         if any(item is Ellipsis for item in keys):
@@ -92,17 +97,14 @@ class NkiTensor(Elements):
             return [*keys[:place], *rest, *keys[place + 1 :]]
         return [*keys, *rest]
 
-    def _sliced(self, data: torch.Tensor, dim: int, item: Slice) -> torch.Tensor:
-        size = data.shape[dim]
+    def _bounds(self, item: Slice, size: int, dim: int) -> tuple[int, int, int]:
         step = 1 if item.step is None else int(item.step)
         start = 0 if item.start is None else int(item.start)
         stop = size if item.stop is None else int(item.stop)
         start, stop = start + size * (start < 0), stop + size * (stop < 0)
         if step < 1 or start < 0 or stop > size or start > stop:
             refuse(Rule.SLICE, of=self, start=start, stop=stop, step=step, dim=dim, size=size)
-        if step == 1:
-            return data.narrow(dim, start, stop - start)
-        return data[(slice(None),) * dim + (slice(start, stop, step),)]
+        return start, stop, step
 
     def _checked_index(self, index: int, size: int, dim: int) -> int:
         require(-size <= index < size, Rule.INDEX, index=index, dim=dim, tensor=self.name, size=size)
@@ -116,7 +118,7 @@ class NkiTensor(Elements):
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Return elements start to end of a dimension."""
-        return self._view(self._sliced(self.data, dim % self.ndim, slice(start, end, step)))
+        return self[(*[slice(None)] * (dim % self.ndim), slice(start, end, step))]
 
     def select(self, dim: int, index: Any) -> NkiTensor:
         """Return one index of a dimension, without the dimension; the partition dimension stays, with size 1.

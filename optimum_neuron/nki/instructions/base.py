@@ -27,7 +27,7 @@ from ..core import Core, Record, current, refuse, require
 from ..cost import InstructionCost
 from ..memory import Buffer
 from ..microscaling import QUADRANT
-from ..operators import as_operator
+from ..operators import Operator, as_operator
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .handles import NkiInstruction
@@ -209,7 +209,7 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
         parameters.append(inspect.Parameter("name", positional, default=None, annotation="str | None"))
     signature = inspect.Signature(parameters, return_annotation="NkiInstruction")
     names = list(signature.parameters)
-    fields = {parameter: field for field, parameter in kind.RENAMED.items()}
+    renamed = {parameter: field for field, parameter in kind.RENAMED.items()}
 
     def call(*args: Any, **kwargs: Any) -> NkiInstruction:
         operands = dict(zip(names, args)) | kwargs  # noqa: B905 - the signature refuses others
@@ -219,7 +219,10 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
             value = operands.get(name)
             if value is not None:
                 operands[name] = change(value)
-        return execute(kind(**{fields.get(name, name): value for name, value in operands.items()}))
+        for parameter, field in renamed.items():
+            if parameter in operands:
+                operands[field] = operands.pop(parameter)
+        return execute(kind(**operands))
 
     call.__name__ = call.__qualname__ = kind.OPCODE
     call.__doc__, call.__module__ = kind.__doc__, kind.__module__
@@ -234,7 +237,7 @@ def execute(instruction: Instruction) -> NkiInstruction:
     """
     core = current()
     try:
-        engine, reads, writes = checked(instruction, core)
+        engine = checked(instruction, core)
         if core.tape is not None:
             core.tape.note(instruction)
             return NkiInstruction((core, instruction.OPCODE))
@@ -244,12 +247,37 @@ def execute(instruction: Instruction) -> NkiInstruction:
         error.details.setdefault("instruction", instruction.OPCODE)
         raise
     if core.stream is not None:
-        core.stream.append(recorded(instruction, engine, reads, writes, core))
+        core.stream.append(recorded(instruction, engine, core))
     return NkiInstruction((core, instruction.OPCODE))
 
 
-def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, NkiTensor], dict[str, NkiTensor]]:
-    """Check an instruction, and return its engine and the tiles that it reads and writes."""
+_CONSTANT = frozenset({bool, int, float, str, type(None), Operator})
+"""Types of operands whose value says all that rules ask; members of enumerations are such, too."""
+
+
+def _signature(instruction: Instruction) -> tuple[Any, ...] | None:
+    """Return what the rules of an instruction look at; None if that is more than layouts and constants."""
+    parts: list[Any] = [type(instruction)]
+    for value in instruction.__dict__.values():
+        kind = type(value)
+        if isinstance(value, NkiTensor):
+            if value.is_indirect():
+                return None
+            parts += value.layout
+        elif kind in _CONSTANT or isinstance(value, enum.Enum):
+            parts += (kind, value)
+        elif kind is tuple and _CONSTANT.issuperset(kinds := tuple(map(type, value))):
+            parts += (kinds, value)
+        else:
+            return None
+    return tuple(parts)
+
+
+def checked(instruction: Instruction, core: Core) -> Engine:
+    """Check an instruction, unless the core did on tiles of the same layouts, and return its engine."""
+    signature = _signature(instruction)
+    if signature is not None and (known := core.legal.get(signature)) is not None:
+        return known
     require(core.generation >= instruction.MIN_GENERATION, Rule.GENERATION, of=instruction, core=core)
     reads, writes = instruction.tiles(instruction.READS), instruction.tiles(instruction.WRITES)
     engine = instruction.resolved_engine(core)
@@ -259,15 +287,16 @@ def checked(instruction: Instruction, core: Core) -> tuple[Engine, dict[str, Nki
         if not isinstance(getattr(instruction, name), NkiTensor | tuple | None):
             _refuse_operand(instruction, name, getattr(instruction, name))
     instruction.check(core)
-    return engine, reads, writes
+    if signature is not None:
+        core.legal[signature] = engine
+    return engine
 
 
-def recorded(
-    instruction: Instruction, engine: Engine, reads: dict[str, NkiTensor], writes: dict[str, NkiTensor], core: Core
-) -> Record:
+def recorded(instruction: Instruction, engine: Engine, core: Core) -> Record:
     """Return an instruction as data."""
     from ..core import kernel_line
 
+    reads, writes = instruction.tiles(instruction.READS), instruction.tiles(instruction.WRITES)
     others = {
         field.name: repr(getattr(instruction, field.name))
         for field in dataclasses.fields(instruction)
@@ -291,11 +320,7 @@ def _refuse_operand(instruction: Instruction, name: str, value: object) -> None:
 
 
 def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: Engine, core: Core) -> None:
-    opcode, buffer, storage, data = instruction.OPCODE, tile.buffer, tile.storage, tile.data
-    layout = (data.shape, data.stride(), data.storage_offset(), storage.shape, storage.format.name)
-    known = (type(instruction), name, buffer, engine, *layout)
-    if known in core.legal:
-        return
+    opcode, buffer = instruction.OPCODE, tile.buffer
     anywhere = SBUF if (Engine.gpsimd,) == instruction.ENGINES else ON_CHIP
     allowed = instruction.MEMORIES.get(name.partition("[")[0], anywhere)
     require(buffer in allowed, Rule.MEMORY, opcode=opcode, operand=name, tile=tile, engine=engine, choices=allowed)
@@ -311,8 +336,6 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
         _check_step(opcode, name, tile)
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
         _check_bank(opcode, name, tile, core)
-    if not tile.is_indirect():
-        core.legal.add(known)
 
 
 def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:

@@ -7,6 +7,7 @@ import torch
 from .. import cost
 from ..core import Core, require
 from ..cost import ISA, SHORT
+from ..dtypes import lowest_bits
 from ..memory import Buffer
 from ..operators import Operator
 from ..rulebook import Rule
@@ -55,7 +56,8 @@ class TensorTensor(Instruction):
         right = self.data2.integers() if exact else self.data2.floats()
         if left.shape != right.shape:
             right = right.reshape(left.shape)
-        self.dst.write(self.op.function(left, right))
+        value = self.op.function(left, right)
+        self.dst.write(lowest_bits(value, self.dst.storage.format) if self.op.is_bitwise else value)
 
     def cycles(self, core: Core) -> float:
         if self.resolved_engine(core) is Engine.gpsimd:
@@ -103,6 +105,8 @@ class TensorScalar(Instruction):
             if op.arity == 2 and op.name != "bypass":
                 right = rules.scalar_operand(self.OPCODE, label, operand, self.data, bitwise=bitwise)
             value = rules.apply(op, value, right, reverse=reverse)
+            if bitwise:
+                value = lowest_bits(value, self.dst.storage.format)
         self.dst.write(value)
 
     def cycles(self, core: Core) -> float:

@@ -6,6 +6,7 @@ import torch
 
 from ..core import Core, refuse, require
 from ..cost import ASSUMED, ISA
+from ..dtypes import lowest_bits
 from ..random_numbers import Xorwow
 from ..rulebook import Rule
 from ..tensor import NkiTensor
@@ -47,12 +48,7 @@ class Rng(Instruction):
         _check_engine(self, core, self.resolved_engine(core), {Engine.vector: 2, Engine.gpsimd: 3})
 
     def run(self, core: Core) -> None:
-        row = self.dst.storage.format
-        width = 8 * row.size_bytes
-        low = _bits(core, self.resolved_engine(core), self.dst) & (2**width - 1)
-        if torch.iinfo(row.storage).min < 0:
-            low = torch.where(low >= 2 ** (width - 1), low - 2**width, low)
-        self.dst.write(low)
+        self.dst.write(lowest_bits(_bits(core, self.resolved_engine(core), self.dst), self.dst.storage.format))
 
 
 @instruction(ASSUMED)

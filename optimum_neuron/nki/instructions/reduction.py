@@ -107,7 +107,8 @@ class TensorScalarReduce(Instruction):
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_arithmetic(self.OPCODE, self.op0)
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add", "multiply", "maximum", "minimum"))
-        require(self.reduce_init is None != self.reduce_cmd is ReduceCmd.load_reduce, Rule.REDUCE_INIT)
+        loads = self.reduce_cmd is ReduceCmd.load_reduce
+        require((self.reduce_init is not None) == loads, Rule.REDUCE_INIT)
 
     def run(self, core: Core) -> None:
         operand = 0.0

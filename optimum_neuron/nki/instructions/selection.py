@@ -86,7 +86,6 @@ class AffineSelect(Instruction):
 class RangeSelect(Instruction):
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
 
-    CONVERT = {"on_false_value": lambda value: FP32_MIN if value is ... else value}
     MIN_GENERATION = 3
 
     dst: NkiTensor
@@ -100,6 +99,10 @@ class RangeSelect(Instruction):
     reduce_op: Operator = OPERATORS["maximum"]
     range_start: int = 0
     on_false_value: Any = ...
+
+    def __post_init__(self) -> None:
+        if self.on_false_value is ...:
+            object.__setattr__(self, "on_false_value", FP32_MIN)
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)

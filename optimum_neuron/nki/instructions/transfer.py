@@ -78,7 +78,7 @@ class Memset(Instruction):
         if self.dst.storage.format.is_float:
             self.dst.write(torch.full(self.dst.shape, as_float32(self.value)))
         else:
-            self.dst.write(torch.full(self.dst.shape, self.value, dtype=torch.int64))
+            self.dst.write(torch.full(self.dst.shape, round(self.value), dtype=torch.int64))
 
     def cycles(self, core: Core) -> float:
         if self.resolved_engine(core) is not Engine.vector:
@@ -216,7 +216,7 @@ class TensorCopyPredicated(Instruction):
     def run(self, core: Core) -> None:
         chosen = (self.predicate.integers() != 0).reshape(self.dst.shape) ^ self.reverse_pred
         shape = self.dst.shape
-        source = self.src.floats().reshape(shape) if isinstance(self.src, NkiTensor) else torch.tensor(float(self.src))
+        source = self.src.read().reshape(shape) if isinstance(self.src, NkiTensor) else torch.tensor(self.src)
         self.dst.write_where(chosen, source.expand(shape))
 
     def cycles(self, core: Core) -> float:

@@ -38,10 +38,12 @@ def ndarray(
         KernelError: the core has no such dtype, or the memory has no room for it.
     """
     core, place = current(), buffer
-    sizes, kind = tuple(int(size) for size in shape), dtype_name(dtype)
-    _check_dtype(core, kind)
-    if place.is_on_chip:
-        _check_on_chip(core, place, sizes, kind)
+    sizes, kind = tuple(map(int, shape)), dtype_name(dtype)
+    if (sizes, kind, place) not in core.legal:
+        _check_dtype(core, kind)
+        if place.is_on_chip:
+            _check_on_chip(core, place, sizes, kind)
+        core.legal[sizes, kind, place] = None
     label = name or f"{place.value}_{next(_NAMES)}"
     if place is Buffer.shared_hbm and core.grid.shape:
         return _shared(core, sizes, kind, name)

@@ -132,7 +132,7 @@ class _Machine:
     def record(self, instruction: Instruction) -> None:
         """Append an instruction to the core's stream."""
         assert self.core.stream is not None
-        self.core.stream.append(recorded(instruction, *checked(instruction, self.core), self.core))
+        self.core.stream.append(recorded(instruction, checked(instruction, self.core), self.core))
 
     def allocate_shared(self) -> None:
         """Make the tensors that the cores of a grid share, before one of them uses them."""
