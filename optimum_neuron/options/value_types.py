@@ -58,7 +58,8 @@ class ChecksFields(ChecksKeywords):
     """Base of dataclasses that refuse unknown keywords, and values that are not of the plain types of their fields."""
 
     def __post_init__(self) -> None:
-        types = _types_of(type(self))
+        kind: Any = type(self)
+        types = _types_of(kind)
         check_types({name: getattr(self, name) for name in types}, types)
 
 
