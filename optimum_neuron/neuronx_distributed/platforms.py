@@ -12,8 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..base import env
 from ..errors import ArtifactError
 from ..files.plain_json import parse_json
+from ..tracing import get_platform_target
 
 
 class hardware(enum.Enum):  # noqa: N801  # scripts import this name
@@ -39,6 +41,20 @@ class HloMetadataLevel(enum.Enum):
     def _missing_(cls, value: object) -> HloMetadataLevel | None:
         """The level of the older switch `debug`."""
         return {True: cls.DEBUG, False: cls.INFO}[value] if isinstance(value, bool) else None
+
+
+class LogicalNCConfig(enum.IntEnum):
+    """Physical cores of a core that programs see."""
+
+    LNC_1 = 1
+    LNC_2 = 2
+
+
+def get_platform_lnc() -> LogicalNCConfig:
+    """Return the physical cores of a core: as many as variables and flags say, else two from Trainium2 on."""
+    given = set(env.logical_nc_config().values())
+    has_pairs = get_platform_target() in ("trn2", "trn3")
+    return LogicalNCConfig(given.pop() if given else 1 + has_pairs)
 
 
 def get_dict_from_json(json_file: str | os.PathLike[str]) -> dict[str, Any]:

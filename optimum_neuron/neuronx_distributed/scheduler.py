@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from ..errors import ConfigError
+
 
 @dataclasses.dataclass(frozen=True)
 class PipelineTask:
@@ -121,3 +123,61 @@ class TrainSchedule(PipeSchedule):
     def _microbatch(self, distance: int) -> int | None:
         mb, rest = divmod(distance, 2)
         return mb if rest == 0 and 0 <= mb < self.num_microbatches else None
+
+
+class TrainInterleavedSchedule(PipeSchedule):
+    """1F1B with several stages for each rank: of `R` ranks, rank `r` has the stages `r`, `r + R`, ..., its chunks.
+
+    Microbatches pass the chunks in groups of `R`. A rank computes some of them ahead, then one gradient for each
+    further one, and the rest of the gradients.
+
+    Args:
+        num_microbatches: number of microbatches of a batch, a multiple of the ranks.
+        num_model_chunks: stages of a rank.
+        stages: number of ranks.
+        stage_id: the rank.
+        fused_send_recv: not used: whether hardware sends and receives at once.
+        fused_fwd_bwd: not used: whether one program computes outputs and gradients.
+        use_odd_even_scheduler: not used: which of two neighbors sends first.
+
+    Raises:
+        ConfigError: the ranks do not divide the microbatches.
+    """
+
+    def __init__(
+        self,
+        num_microbatches: int,
+        num_model_chunks: int,
+        stages: int,
+        stage_id: int,
+        fused_send_recv: bool = False,
+        fused_fwd_bwd: bool = False,
+        use_odd_even_scheduler: bool = False,
+    ) -> None:
+        super().__init__(num_microbatches, stages, stage_id)
+        if num_microbatches % stages:
+            message = f"{num_microbatches} microbatches cannot be interleaved over {stages} ranks."
+            raise ConfigError(message, hint="Pass a multiple.", num_microbatches=num_microbatches)
+        self.num_model_chunks = num_model_chunks
+
+    def steps(self) -> Iterator[Tasks]:
+        """Return the tasks of each step: of a microbatch, of a gradient, or of both."""
+        total = self.num_microbatches * self.num_model_chunks
+        ahead = 2 * (self.stages - self.stage_id - 1) + (self.num_model_chunks - 1) * self.stages
+        ahead = total if self.num_microbatches == self.stages else min(ahead, total)
+        for number in range(total + ahead):
+            tasks: Tasks = []
+            if number < total:
+                mb, chunk = self._place(number)
+                kinds = (ForwardPreprocessTask, ForwardStepTask, ForwardPostprocessTask)
+                tasks += [kind(mb, chunk) for kind in kinds]
+            if number >= ahead:
+                mb, chunk = self._place(number - ahead)
+                back = (BackwardPreprocessTask, BackwardStepTask, BackwardPostprocessTask)
+                tasks += [kind(mb, self.num_model_chunks - 1 - chunk) for kind in back]
+            yield [*tasks, ReduceGradsTask()] if number == total + ahead - 1 else tasks
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Microbatch and chunk of the n-th of all computations of a rank."""
+        group, rest = divmod(number, self.stages * self.num_model_chunks)
+        return group * self.stages + rest % self.stages, rest // self.stages

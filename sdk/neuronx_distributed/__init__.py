@@ -128,8 +128,8 @@ _TASKS = ("Preprocess", "Step", "Postprocess")
 _SCHEDULES = {
     **_of("scheduler", *(f"{way}{kind}Task" for way in ("Forward", "Backward") for kind in _TASKS)),
     **_of("scheduler", "InferenceSchedule", "PipeSchedule", "PipelineTask", "ReduceGradsTask", "TrainSchedule"),
+    **_of("scheduler", "TrainInterleavedSchedule"),
     **_of("scheduler", Train1F1BSchedule="TrainSchedule"),
-    **_absent("Call NxDPPModel with virtual_pipeline_size, which is interleaved.", "TrainInterleavedSchedule"),
 }
 _LORA = {**_of("lora_config", "LoraConfig"), **_of("lora", "LoraModel", "get_lora_model")}
 _RING = _absent("Train with context parallelism in NeuronTrainer.", "nki_ring_attn_func")
@@ -234,6 +234,7 @@ NAMES: Names = {
         **_of("moving", "move_model_to_device"),
         **_of("sharding", "init_on_device"),
         **_of("launching", "get_local_world_size"),
+        **_of("platforms", "LogicalNCConfig", "get_platform_lnc"),
     },
     "neuronx_distributed.utils.random": _of("random_numbers", "set_random_seed"),
     "neuronx_distributed.utils.serialization": {

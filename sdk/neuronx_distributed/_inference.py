@@ -57,6 +57,10 @@ NAMES: Names = {
     "neuronx_distributed.kernels": _ATTENTION,
     "neuronx_distributed.kernels.flash_attn": _ATTENTION,
     "neuronx_distributed.modules.moe": _MIXTURE,
+    "neuronx_distributed.modules.moe.blockwise": {
+        **_OF_SHARDS,
+        OTHERS: Missing("Use ExpertMLPs, which multiplies the tokens of each expert."),
+    },
     "neuronx_distributed.modules.moe.expert_mlps": {"ExpertMLPs": _MIXTURE["ExpertMLPs"]},
     "neuronx_distributed.modules.moe.expert_mlps_v2": {"ExpertMLPsV2": _MIXTURE["ExpertMLPsV2"]},
     "neuronx_distributed.modules.moe.loss_function": _LOSS,

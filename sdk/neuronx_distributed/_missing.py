@@ -11,7 +11,6 @@ _ALTERNATIVES = {
     "lightning.launcher": "Start the ranks with torchrun.",
     "modules.lora.layer": "Use LoraConfig and LoraModel, which replace the layers.",
     "modules.lora.tp_layer": "Use LoraConfig and LoraModel, which replace the parallel layers too.",
-    "modules.moe.blockwise": "Use ExpertMLPs, which multiplies the tokens of each expert.",
     "modules.moe.moe_config_validator": "Use ExpertMLPs, which takes its sizes as arguments.",
     "modules.moe.moe_fused_tkg": "Use MoE, which also computes single tokens.",
     "modules.moe.moe_fused_tkg_mx": "Use MoE with int8 or float8 experts.",

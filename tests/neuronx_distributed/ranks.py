@@ -303,7 +303,7 @@ def training_equals_one_process(device: str, rank: int) -> None:
             finally:
                 STATE.destroy_model_parallel()
             for values, wanted in zip(found, expected, strict=True):
-                assert values == pytest.approx(wanted, rel=1e-5), (sizes, zero)
+                assert values == pytest.approx(wanted, rel=1e-5), (sizes, has_zero)
 
 
 class Layer(nn.Module):
@@ -741,7 +741,7 @@ def lightning_trainer(device: str, rank: int, folder: Path) -> None:
         data = DataLoader(TensorDataset(*batch()), batch_size=BATCH // STATE.DATA.size())
         trainer.fit(module, data)
         if degree == 2:
-            assert found == pytest.approx(expected, rel=1e-5), (manual, zero)
+            assert found == pytest.approx(expected, rel=1e-5), (manual, has_zero)
         for name, one in module.named_parameters():
             torch.testing.assert_close(whole(one.detach(), one), reference.get_parameter(name).detach(), **CLOSE)
         path = folder / f"lightning_{degree}_{manual}"

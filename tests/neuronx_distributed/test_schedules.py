@@ -95,6 +95,41 @@ def test_hooks_are_called_once() -> None:
     assert hooks.execute_all_hooks() == []
 
 
+@pytest.mark.parametrize("ranks, chunks, microbatches", [(2, 2, 2), (2, 2, 6), (4, 2, 8), (3, 4, 6), (1, 3, 2)])
+def test_interleaved_stages_wait_for_each_other_without_end(ranks: int, chunks: int, microbatches: int) -> None:
+    """Each rank does its next task once what it needs is done; all tasks are done, and each once."""
+    schedules = [scheduler.TrainInterleavedSchedule(microbatches, chunks, ranks, rank) for rank in range(ranks)]
+    last, waiting = ranks * chunks - 1, []
+    for schedule in schedules:
+        steps = list(schedule)
+        assert isinstance(steps[-1][-1], ReduceGradsTask)
+        tasks = [task for step in steps for task in step]
+        waiting.append([task for task in tasks if isinstance(task, ForwardStepTask | BackwardStepTask)])
+    done: set[tuple[bool, int, int]] = set()
+    held = [0] * ranks
+    while any(waiting):
+        before = len(done)
+        for rank, tasks in enumerate(waiting):
+            while tasks:
+                task, is_forward = tasks[0], isinstance(tasks[0], ForwardStepTask)
+                stage = task.model_chunk * ranks + rank
+                if is_forward:
+                    needs = {(True, task.mb, stage - 1)} if stage else set()
+                else:
+                    needs = {(True, task.mb, stage)} | ({(False, task.mb, stage + 1)} if stage < last else set())
+                if not needs <= done:
+                    break
+                assert (is_forward, task.mb, stage) not in done
+                done.add((is_forward, task.mb, stage))
+                held[rank] += 1 if is_forward else -1
+                assert held[rank] <= max((chunks + 1) * ranks, microbatches * chunks if microbatches == ranks else 0)
+                tasks.pop(0)
+        assert len(done) > before, "the ranks wait for each other"
+    assert len(done) == 2 * microbatches * (last + 1)
+    with pytest.raises(ConfigError):
+        scheduler.TrainInterleavedSchedule(3, chunks, 2, 0)
+
+
 class Turned(nn.Module):
     def forward(self, value: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return value.transpose(0, 1), other

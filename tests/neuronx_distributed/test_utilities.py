@@ -121,3 +121,12 @@ def test_neighboring_features_turn_as_complex_numbers_do() -> None:
         torch.testing.assert_close(one, torch.view_as_real(numbers * turn).flatten(-2))
     with pytest.raises(UnsupportedDtypeError):
         rotary.apply_rotary_polar_compatible(q, k, angles.double())
+
+
+def test_logical_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEURON_LOGICAL_NC_CONFIG", raising=False)
+    for instance, cores in (("trn1.32xlarge", 1), ("trn2.48xlarge", 2)):
+        monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", instance)
+        assert platforms.get_platform_lnc() == cores
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "1")
+    assert platforms.get_platform_lnc() is platforms.LogicalNCConfig.LNC_1
