@@ -72,11 +72,20 @@ def test_padding_of_a_check_stays_within_the_slots(manager):
     assert actual == expected and manager.engine.counters.candidate_tokens_total > 0
 
 
+class Sure(Oracle):
+    """Is never wrong."""
+
+    def propose(self, ids_1C, hidden_NF):
+        return self.answers[0][ids_1C.shape[1] :]
+
+
 def test_candidates_behind_the_end_of_an_answer_are_left_out(manager):
-    ((answer, _),) = serve(manager, [([3, 4, 5], {"do_sample": True, "seed": 1, "max_new_tokens": 9})])
-    end = next(place for place in range(3, 9) if answer[place] not in answer[:place])
-    settings = {"do_sample": True, "seed": 1, "max_new_tokens": 9, "eos_token_id": answer[end]}
-    ((tokens, _),) = serve(manager, [([3, 4, 5], settings | {"assistant_model": Oracle([[3, 4, 5, *answer]])})])
+    settings = {"do_sample": True, "seed": 1, "max_new_tokens": 9}
+    ((answer, _),) = serve(manager, [([3, 4, 5], settings)])
+    # Checks are of answer[1:4] and answer[5:8]: one candidate more comes behind these.
+    end = next(place for place in (1, 2, 5, 6) if answer[place] not in answer[:place])
+    settings |= {"eos_token_id": answer[end], "assistant_model": Sure([[3, 4, 5, *answer]])}
+    ((tokens, _),) = serve(manager, [([3, 4, 5], settings)])
     assert tokens == answer[: end + 1]
 
 
