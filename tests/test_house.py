@@ -88,7 +88,7 @@ INSIDE = {
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
 
-MAX_ANY_PERCENT, MAX_GETATTR_WITH_DEFAULT = 5, 212
+MAX_ANY_PERCENT, MAX_GETATTR_WITH_DEFAULT = 5, 42
 """Arguments that are annotated with `Any` alone, and calls such as `getattr(x, "name", None)`: lower them, never raise
 them. Own objects declare their attributes; configurations of transformers are read by `base/model_facts.py`."""
 

@@ -36,7 +36,7 @@ def after_import(name: str, action: Action) -> None:
 
 
 def _is_initializing(module: ModuleType) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+    return bool(getattr(module.__spec__, "_initializing", False))
 
 
 def _run_actions(module: ModuleType, name: str) -> None:

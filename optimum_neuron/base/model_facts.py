@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .foreign import Facts
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 
-class ModelFacts:
+class ModelFacts(Facts):
     """Attributes of a configuration, read when they are asked for; None if the architecture has no such attribute."""
 
     attention_bias: bool | None
@@ -27,6 +29,7 @@ class ModelFacts:
     eos_token_id: int | Sequence[int] | None
     feat_extract_norm: str | None
     head_dim: int | None
+    hidden_act: str | None
     hidden_size: int | None
     image_size: Any
     intermediate_size: int | None
@@ -39,6 +42,7 @@ class ModelFacts:
     max_length: int | None
     max_position_embeddings: int | None
     mlp_bias: bool | None
+    model_type: str | None
     n_words: int | None
     norm_before_residual: bool | None
     num_attention_heads: int | None
@@ -60,22 +64,16 @@ class ModelFacts:
     sliding_window: int | None
     target_hidden_size: int | None
     task_specific_params: dict[str, Any] | None
+    text_config: Any
     tie_word_embeddings: bool | None
     trigram_input: bool | None
     type_vocab_size: int | None
+    use_cache: bool | None
     vision_config: PretrainedConfig | None
     vocab_size: int | None
     window_size: int | None
 
-    def __init__(self, config: PretrainedConfig) -> None:
-        self._config = config
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._config, name, None)
-
-
-def facts_of(config: PretrainedConfig) -> ModelFacts:
+def facts_of(config: object) -> ModelFacts:
     """Return the facts of a configuration, or of its text model's."""
     return ModelFacts(config)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ..kinds import config_classes
 from ..options.configuration import CompileConfig, NeuronConfig
-from ..options.option import MODEL_GROUP, Option, SourceOptions, options_of
+from ..options.option import HasOptions, Option, SourceOptions, options_of
 
 Number = TypeVar("Number", int, float)
 _Parser = Callable[[str], Number]
@@ -100,14 +100,14 @@ def add_decoder_arguments(parser: argparse.ArgumentParser, *, without: Collectio
     _add(parser, (NeuronConfig,), lambda option: option.in_graph, without=without)
 
 
-def add_option_arguments(parser: argparse.ArgumentParser, owner: type) -> None:
+def add_option_arguments(parser: argparse.ArgumentParser, owner: type[HasOptions]) -> None:
     """Add the options of another dataclass."""
     _add(parser, (owner,), lambda option: True)
 
 
 def _add(
     parser: argparse.ArgumentParser,
-    owners: tuple[type, ...],
+    owners: tuple[type[HasOptions], ...],
     accepts: Callable[[Option], bool],
     *,
     without: Collection[str] = (),
@@ -122,7 +122,7 @@ def _add(
             types.setdefault(name, set()).update(_members(hints[name]))
             if option.help and accepts(option) and name not in (*options, *without):
                 options[name] = option
-                titles[name] = str(option.group or getattr(owner, "group", MODEL_GROUP))
+                titles[name] = option.group or owner.group
     # Options of every kind come after those that select the model.
     ordered = dict.fromkeys(sorted(titles.values(), key=lambda title: title == CompileConfig.group))
     groups = {title: parser.add_argument_group(title) for title in ordered}

@@ -86,8 +86,10 @@ class Lines(TorchFunctionMode):
             set_stack_trace([before] if before else [])
         if place and name in ("item", "tolist") and _has_symbols(result):
             self._note(place[0])
-        elif place and any(isinstance(number, _SYMBOLS) for number in getattr(result, "shape", (result,))):
-            self.read = f"{place[0][0]}:{place[0][1]}"
+        elif place:
+            numbers = result.shape if isinstance(result, torch.Tensor) else (result,)
+            if any(isinstance(number, _SYMBOLS) for number in numbers):
+                self.read = f"{place[0][0]}:{place[0][1]}"
         return result
 
     def _note(self, place: tuple[str, int, str]) -> None:

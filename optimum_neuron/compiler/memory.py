@@ -190,4 +190,8 @@ def _is_loaded_cast(node: fx.Node) -> bool:
 
 
 def _size_bytes(value: object) -> int:
-    return sum(map(_size_bytes, value)) if isinstance(value, (tuple, list)) else getattr(value, "nbytes", 0)
+    import torch
+
+    if isinstance(value, (tuple, list)):
+        return sum(map(_size_bytes, value))
+    return value.nbytes if isinstance(value, torch.Tensor) else 0

@@ -13,7 +13,12 @@ from collections.abc import Callable
 
 from ..upstream.torch import AUTOCAST_INIT
 
-_thread = threading.local()
+
+class _Thread(threading.local):
+    has_default = False
+
+
+_thread = _Thread()
 
 
 def install() -> None:
@@ -42,6 +47,6 @@ def set_default_of_thread() -> None:
     """Once per thread: later settings of the thread are its own."""
     import torch
 
-    if not getattr(_thread, "has_default", False):
+    if not _thread.has_default:
         _thread.has_default = True
         torch.set_autocast_dtype("neuron", torch.bfloat16)

@@ -54,7 +54,9 @@ def _resetting_both(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _uses_device(graph_module: fx.GraphModule) -> bool:
     """Return whether a value in Dynamo's graph is a device tensor."""
+    import torch
+
     from ..upstream.torch import tree_leaves
 
     values = (leaf for node in graph_module.graph.nodes for leaf in tree_leaves(node.meta.get("example_value")))
-    return any(getattr(getattr(value, "device", None), "type", None) == "neuron" for value in values)
+    return any(isinstance(value, torch.Tensor) and value.device.type == "neuron" for value in values)

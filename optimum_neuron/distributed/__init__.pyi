@@ -1,5 +1,5 @@
 from . import checkpoint as checkpoint, pipeline as pipeline
-from .checkpoint import has_sharded_optimizer as has_sharded_optimizer
+from .checkpoint import has_sharded_optimizer as has_sharded_optimizer, plain_optimizer as plain_optimizer
 from .consolidate import consolidate as consolidate, read_joined as read_joined
 from .context import ContextParallel as ContextParallel
 from .distribute import (

@@ -30,6 +30,11 @@ def has_sharded_optimizer(folder: str | Path) -> bool:
     return Path(folder, OPTIMIZER_FOLDER, ".metadata").is_file()
 
 
+def plain_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer inside a wrapper of accelerate or NxD, or the optimizer itself."""
+    return getattr(optimizer, "optimizer", optimizer)
+
+
 def save_optimizer(
     model: nn.Module, optimizer: torch.optim.Optimizer, folder: str | Path, masters: Mapping[str, torch.Tensor]
 ) -> None:
@@ -44,7 +49,7 @@ def save_optimizer(
 
     from ..upstream.transformers import redistribute_state_dict
 
-    optimizer = getattr(optimizer, "optimizer", optimizer)
+    optimizer = plain_optimizer(optimizer)
     with _as_torch_expects(model, optimizer, masters), _without_twins(model, optimizer):
         save_optimizer_distributed(model, optimizer, str(Path(folder, OPTIMIZER_FOLDER)))
     if masters:
@@ -65,7 +70,7 @@ def load_optimizer(
 
     from ..upstream.transformers import redistribute_state_dict
 
-    optimizer = getattr(optimizer, "optimizer", optimizer)
+    optimizer = plain_optimizer(optimizer)
     with warnings.catch_warnings(), _as_torch_expects(model, optimizer, masters), _under_first_names(model):
         # torch warns of loading in one process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")

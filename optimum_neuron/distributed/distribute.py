@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..base import env
+from ..base.foreign import module_facts
 from ..base.transformers_types import TrainingArguments
 from ..errors import ConfigError
 from . import pipeline
@@ -131,7 +132,7 @@ def wrap_blocks(model: torch.nn.Module, arguments: TrainingArguments) -> None:
 
 def require_whole_model(model: nn.Module, layout: str) -> Any:
     """Return the transformers model to distribute, without the adapter around it."""
-    adapter: Any = getattr(model, "active_peft_config", None)
+    adapter: Any = module_facts(model).active_peft_config
     core = model if adapter is None else model.get_base_model()
     if not isinstance(core, PreTrainedModel):
         problem = f"{layout} needs a loaded transformers model, not a {type(model).__name__}."
@@ -139,7 +140,7 @@ def require_whole_model(model: nn.Module, layout: str) -> Any:
     elif core.is_distributed_loading_by_transformers:
         problem = f"{layout} needs a whole model, but this {type(model).__name__} is distributed already."
         hint = "Load it without distributed_config."
-    elif getattr(adapter, "is_prompt_learning", False):
+    elif adapter is not None and adapter.is_prompt_learning:
         problem = f"{layout} does not support the adapter {adapter.peft_type.value}: it is not part of the model."
         hint = "Pass LoraConfig."
     else:

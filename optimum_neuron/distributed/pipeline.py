@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from ..base.foreign import module_facts
 from ..base.labels import IGNORED, next_labels
 from ..errors import ConfigError
 
@@ -67,8 +68,8 @@ class Stage(nn.Module):
 
 def require_stages(model: nn.Module, num_stages: int) -> None:
     """Reject a model that cannot be cut into stages."""
-    parts = set(getattr(model.base_model, "_pp_plan", None) or ())
-    if not parts.issuperset(_PARTS) or not isinstance(getattr(model, "lm_head", None), nn.Module):
+    parts = set(model.base_model.pp_plan or ())
+    if not parts.issuperset(_PARTS) or not isinstance(module_facts(model).lm_head, nn.Module):
         problem = f"'{model.config.model_type}' has no pipeline plan in transformers, or the model has no head"
         hint = "Remove the option, or use a decoder that has base_model_pp_plan (llama, qwen3, gemma2)."
     elif (num_layers := len(model.base_model.layers)) < num_stages:
@@ -82,7 +83,7 @@ def require_stages(model: nn.Module, num_stages: int) -> None:
 def _trains_shared(model: nn.Module) -> bool:
     """Return whether embeddings and head are one weight that is trained."""
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
-    weight = getattr(head, "weight", None)
+    weight = module_facts(head).weight
     return weight is not None and weight is embeddings.weight and weight.requires_grad
 
 
@@ -193,7 +194,8 @@ class Pipeline:
         kinds: dict[Any, list[nn.Parameter]] = {}
         for parameter in self.stage.parameters():
             if parameter.grad is not None:
-                kinds.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter)
+                mesh = parameter.grad.device_mesh if isinstance(parameter.grad, DTensor) else None
+                kinds.setdefault(mesh, []).append(parameter)
         counted_elsewhere = self.stage.shared if self.stage.is_last else None
         counted = [[p.grad for p in parameters if p is not counted_elsewhere] for parameters in kinds.values()]
         norms = [nn.utils.get_total_norm(gradients) for gradients in counted if gradients]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..base.foreign import module_facts
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, raise_together
 from ..models import PLANS, pattern_of
@@ -79,7 +80,7 @@ def tensor_plan(model: nn.Module, *, size: int, splits_tokens: bool = False) -> 
     """Return the plan of a model's tensor parallelism: ours of its family, else transformers'."""
     config, family = model.config.get_text_config(), model.config.model_type
     prefix = model.base_model_prefix + "." if model.base_model is not model else ""
-    theirs = getattr(model, "tp_plan", None) or {}
+    theirs = module_facts(model).tp_plan or {}
     ours = {path: _PLACEMENTS[style] for path, style in PLANS[family].items()} if family in FAMILIES else None
     plan: Mapping[str, str] = _named(ours, prefix) if ours else theirs
     if not plan:
@@ -121,7 +122,7 @@ def _style(path: str, plan: Mapping[str, str]) -> str | None:
 
 
 def _adapter_problem(module: nn.Module, style: str) -> str | None:
-    if getattr(module, "lora_magnitude_vector", None):
+    if module_facts(module).lora_magnitude_vector:
         return "use_dora=True, whose norms need whole weights"
     if not hasattr(module, "lora_A"):
         return f"{type(module).__module__}.{type(module).__name__}"

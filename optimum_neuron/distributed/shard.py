@@ -16,6 +16,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
+from ..base.foreign import module_facts
 from ..errors import ConfigError
 from .dtypes import NARROW
 from .mesh import MeshSizes
@@ -132,7 +133,7 @@ def _split_data(
 
 def layers_of(model: nn.Module) -> list[torch.nn.Module]:
     """Return the repeated blocks of a model, which transformers names in `_no_split_modules`."""
-    names = set(getattr(model, "_no_split_modules", None) or ())
+    names = set(module_facts(model)._no_split_modules or ())
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     return [layer for blocks in lists for layer in blocks if type(layer).__name__ in names]
 
@@ -146,10 +147,12 @@ def take_weights_of_rank_0(model: torch.nn.Module) -> None:
 
 def _untie(model: nn.Module) -> None:
     """Untie the head while a plan that names both tensors is applied."""
-    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
-    head = getattr(head, "base_layer", head)
-    if getattr(head, "weight", None) is getattr(embeddings, "weight", head):
-        head.weight = torch.nn.Parameter(head.weight.detach(), requires_grad=head.weight.requires_grad)
+    head = model.get_output_embeddings()
+    head = module_facts(head).base_layer or head
+    weight = module_facts(head).weight
+    is_tied = module_facts(model.get_input_embeddings()).weight is weight
+    if weight is not None and is_tied:
+        head.weight = torch.nn.Parameter(weight.detach(), requires_grad=weight.requires_grad)
 
 
 def _mark_as_distributed(model: nn.Module, sharding: Sharding, mesh: DeviceMesh) -> None:

@@ -85,7 +85,7 @@ def compile_source(
 
 def judging_target(target: Target, config: CompileConfig) -> Target:
     """Return the target by which operators are judged: with keys and values in fp8, it takes torch's e4m3."""
-    return taking_e4m3fn(target) if getattr(config, "kv_cache_dtype", "auto").startswith("fp8") else target
+    return taking_e4m3fn(target) if config.kv_cache_dtype.startswith("fp8") else target
 
 
 def _require_matched(allowed: Sequence[str], reports: Sequence[Report]) -> None:

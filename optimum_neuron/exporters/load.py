@@ -18,7 +18,7 @@ from ..compiler.lower import Mode, lower
 from ..engine import Signature
 from ..errors import ArtifactError, ConfigError
 from ..hardware import require_degrees, resolve_instance, resolve_target
-from ..options.configuration import DEGREES, NEFF_FILE
+from ..options.configuration import NEFF_FILE, degrees_of
 from ..options.option import EXPORT_HELP, check_known
 from ..options.peer_attributes import with_origin
 from ..runtime import claimed
@@ -67,7 +67,7 @@ def load_exported(
     target, instance = resolve_target(instance_type), resolve_instance(instance_type).value
     artifact = open_artifact(folder / NEFF_FILE, target=target.value)
     _check_program(artifact, info)
-    require_degrees(instance, **{name: getattr(info.config, name, 1) for name in DEGREES})
+    require_degrees(instance, **degrees_of(info.config))
     saved = read_config(folder, trust_remote_code=trust_remote_code)
     _check_config(config, saved, folder, info.config.task)
     host_level = options.get("optlevel", info.config.optlevel)
@@ -152,11 +152,11 @@ def _check_program(artifact: Artifact, info: FolderInfo) -> None:
         problems += info.kind.problems(artifact.program, artifact.metadata, info.config)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         problems.append(f"its metadata was not written by an export ({type(error).__name__}: {error})")
-    degrees = zip(DEGREES, (artifact.shards.group_size, artifact.program.num_stages), strict=True)
+    actual_degrees = (artifact.shards.group_size, artifact.program.num_stages)
     problems += [
         f"it was compiled for {name}={actual} instead of {expected}"
-        for name, actual in degrees
-        if actual != (expected := getattr(info.config, name, 1))
+        for (name, expected), actual in zip(degrees_of(info.config).items(), actual_degrees, strict=True)
+        if actual != expected
     ]
     if problems:
         message = f"{artifact.path} does not agree with the neuron_config.json beside it: {'; '.join(problems)}."

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..base.foreign import plain_value
 from ..errors import ConfigError, ModelError
 from ..kinds import compile_options
 from ..options.configuration import NEFF_FILE, CompileConfig
@@ -200,7 +201,7 @@ def cache_dtype_of(options: Mapping[str, Any]) -> tuple[str, str] | None:
     if config is None:
         return ("kv_cache_quant", "fp8") if options.get("kv_cache_quant") else None
     given = config if isinstance(config, Mapping) else vars(config)
-    fields = {name: getattr(value, "value", value) for name, value in given.items() if value is not None}
+    fields = {name: plain_value(value) for name, value in given.items() if value is not None}
     is_cast = bool(fields.get("direct_cast"))
     methods = {name: fields.get(name, "per_tensor_symmetric") for name in _NXDI_CACHE_FIELDS[2:]}
     wrong = {name: value for name, value in fields.items() if name not in _NXDI_CACHE_FIELDS}

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from ..base import env
 from ..base.core import Choice, TorchDtype
+from ..base.foreign import module_facts
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..base.upstream_rules import without_foreign
@@ -32,7 +33,7 @@ from ..hardware import (
     resolve_target,
 )
 from ..kinds import compile_options, kind_of
-from ..options.configuration import DEGREES, CompileConfig, plain_op_names
+from ..options.configuration import CompileConfig, degrees_of, plain_op_names
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
 from ..options.peer_attributes import with_origin
 from ..sources import (
@@ -108,7 +109,7 @@ def neuron_config(
     if of_inf1 and fields["torch_dtype"] == "float32":
         fields.setdefault("auto_cast", target.value.auto_cast)
     config = kind.config_class(task=task, target=target.value.name, instance_type=instance.name, **fields)
-    require_degrees(instance, **{name: getattr(config, name, 1) for name in DEGREES})
+    require_degrees(instance, **degrees_of(config))
     require_dtype(target.value, config.torch_dtype)
     if config.auto_cast != "none":
         require_dtype(target.value, config.auto_cast_type)
@@ -160,7 +161,7 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def _default_dtype(source: ModelSource, auto_cast: str) -> str:
     """The checkpoint's own dtype; float32 with auto-cast, which rounds float32."""
-    of_module = getattr(source.module, "dtype", None)
+    of_module = module_facts(source.module).dtype
     dtype = str(of_module or source.config.dtype or "float32").removeprefix("torch.")
     return dtype if auto_cast == "none" and dtype in get_args(TorchDtype) else "float32"
 

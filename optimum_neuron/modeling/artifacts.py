@@ -64,7 +64,7 @@ def load_artifacts(
     source = ModelSource(name=str(checkpoint), folder=checkpoint, config=config, revision=None)
     expected, _ = neuron_config(source, dict(options))
     saved = read_folder(folder).config
-    pairs = ((name, getattr(expected, name, None), getattr(saved, name, None)) for name in _NUMBERS)
+    pairs = ((name, getattr(expected, name), getattr(saved, name)) for name in _NUMBERS)
     differences = [f"{name}={wanted!r}, compiled with {found!r}" for name, wanted, found in pairs if wanted != found]
     if differences:
         raise ConfigError(

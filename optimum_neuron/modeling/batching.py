@@ -53,7 +53,7 @@ class ContinuousBatching:
             raise ConfigError(message, hint=hint, option="continuous_batching", value=False)
         generation_config = generation_config or self.generation_config
         if continuous_batching_config is None:  # transformers' former place of it
-            continuous_batching_config = getattr(generation_config, "continuous_batching_config", None)
+            continuous_batching_config = generation_config.continuous_batching_config
         runner = Runner(self.loaded, self._signature)
         try:
             settings = read_settings(continuous_batching_config, runner)

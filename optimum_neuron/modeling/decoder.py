@@ -17,6 +17,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..base.core import Choice, Rejected
 from ..base.labels import IGNORED, next_labels
+from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
@@ -107,7 +108,7 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
     ) -> Any:
         """Return the result of `forward`, with the cache if `use_cache`; the default is the configuration's."""
         logits, loss = logits_and_loss
-        keep = getattr(self._text_config, "use_cache", True) if use_cache is None else use_cache
+        keep = facts_of(self._text_config).use_cache is not False if use_cache is None else use_cache
         output = self._output_type(loss=loss, logits=logits, **{CACHE: cache if keep else None}, **more)
         return output.to_tuple() if return_dict is False else output
 

@@ -15,6 +15,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, Seq2SeqLMOutput
 
+from ..base.foreign import output_facts
 from ..base.model_facts import facts_of
 from ..engine import EncoderDecoder, Steps
 from ..errors import ShapeError
@@ -83,8 +84,8 @@ class NeuronEncoderDecoder(NeuronGenerativeModel):
             loss=loss,
             **results,
             encoder_last_hidden_state=hidden_RSD,
-            encoder_hidden_states=getattr(encoded, "hidden_states", None),
-            encoder_attentions=getattr(encoded, "attentions", None),
+            encoder_hidden_states=output_facts(encoded).hidden_states,
+            encoder_attentions=output_facts(encoded).attentions,
             **{CACHE: cache if keep and labels is None else None},
         )
         return output.to_tuple() if return_dict is False else output

@@ -99,7 +99,7 @@ class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
         outputs = self._prefill(input_ids, generation_config, model_kwargs, is_first_iteration=is_first)
         cache = outputs[CACHE]
         loop = TokenLoop(generation_config, logits_processor, stopping_criteria, streamer)
-        if (max_topk := getattr(self.neuron_config, "max_topk", None)) is not None:
+        if (max_topk := self.neuron_config.max_topk) is not None:
             self.last_loop = dataclasses.replace(choice, reason=f"{choice.reason}; {loop.reading(max_topk)}")
         ids = loop.run(input_ids, outputs.logits[:, -1:], self._steps(cache, model_kwargs), cache)
         return loop.output(ids, cache, has_encoder=self.config.is_encoder_decoder)

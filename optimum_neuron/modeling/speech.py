@@ -19,6 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 from transformers.utils import ModelOutput
 
+from ..base.foreign import output_facts
 from ..base.transformers_types import PreTrainedConfig
 from ..engine import Forward
 from ..errors import ConfigError, ModelError
@@ -159,7 +160,7 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
     def _source_mask(self, encoded: Any, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
         if not self.source.is_masked:
             return None
-        mask_RS = getattr(encoded, "attention_mask", None)
+        mask_RS = output_facts(encoded).attention_mask
         return torch.ones(encoded[0].shape[:2], dtype=torch.int64) if mask_RS is None else mask_RS.long()
 
 

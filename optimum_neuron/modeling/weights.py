@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ..base.core import Choice
+from ..base.foreign import module_facts
 from ..errors import WeightsError
 from ..exporters import Prepared, structure_differences
 from ..files.plain_json import parse_json
@@ -44,7 +45,7 @@ def open_weights(weights: object, prepared: Prepared) -> tuple[ModelSource, Choi
         message = f"replace_weights takes a folder, a state dict, or a model, not a {name}."
         raise WeightsError(message, hint="Pass a path, a Hub model ID, model.state_dict(), or the model.", type=name)
     if isinstance(weights, torch.nn.Module):
-        config = getattr(weights, "config", None)
+        config = module_facts(weights).config
         if config is not None and hasattr(config, "model_type"):
             require_plain(config, model=name)
             _refuse_other_architecture(config.to_dict(), prepared, name)

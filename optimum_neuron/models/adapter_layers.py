@@ -10,6 +10,7 @@ from torch import nn
 from ..errors import ConfigError, nearest
 from ..weights import Shard, Shards
 from .adapters import STACK_NAMES, AdapterPlan, RowAdapters
+from .common import LatentAttention
 from .plans import pattern_of
 from .registry import Family
 from .splitter import is_transposed, linear_size
@@ -68,8 +69,9 @@ def _linear_layers(family: Family) -> dict[str, tuple[str, ...]]:
     layers = {}
     for path, module in family.module.named_modules():
         owner, _, name = path.rpartition(".")
-        excluded = getattr(family.module.get_submodule(owner), "without_adapters", ())
-        is_linear = (type(module) is nn.Linear or is_transposed(module)) and name not in excluded
+        around = family.module.get_submodule(owner)
+        is_excluded = isinstance(around, LatentAttention) and name in around.without_adapters
+        is_linear = (type(module) is nn.Linear or is_transposed(module)) and not is_excluded
         sources = family.weight_sources.get(f"{path}.weight", ()) if is_linear and pattern_of(path) != path else ()
         if sources:
             layers[path] = tuple(source.removesuffix(".weight") for source in sources)

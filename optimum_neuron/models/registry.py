@@ -88,17 +88,16 @@ def with_hidden_states(
             for those that EAGLE-3 drafts read unless they say otherwise.
         sequence_parallel: cores divide the tokens of prompts, so that none has the whole states.
     """
-    from .common import Head
+    from .common import Decoder
 
-    head = getattr(family.module, "head", None)
-    if not isinstance(head, Head) or sequence_parallel:
+    if not isinstance(family.module, Decoder) or sequence_parallel:
         if layers is None:
             return family
         way = " with sequence_parallel=True" if sequence_parallel else ""
         message = f"hidden_state_layers is not supported for the {family.choice.value} decoder{way}."
         hint = "Use a model of an optimized family without sequence_parallel, or remove it."
         raise ConfigError(message, hint=hint, option="hidden_state_layers", value=tuple(layers))
-    head.returns_hidden_states = True
+    family.module.head.returns_hidden_states = True
     num_layers = len(family.module.layers)
     layers = eagle_layers(num_layers) if layers is None else layers
     if wrong := [layer for layer in layers if not 1 <= layer <= num_layers]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from ..base.foreign import module_facts
 from ..errors import ModelError
 from ..upstream.modeling_files import CONV1D
 from ..weights import Shard, Split, first_split
@@ -101,7 +102,7 @@ def is_transposed(module: nn.Module) -> bool:
 
 def linear_size(linear: nn.Module, dim: int) -> int:
     """Results (0) or inputs (1) of a linear layer."""
-    if getattr(linear, "weight", None) is None:
+    if module_facts(linear).weight is None:
         kind = type(linear).__name__
         message = f"The plan of tensor parallelism divides the weight of a {kind}, which has none."
         raise ModelError(message, hint="Pass tensor_parallel_size=1.", module=kind)

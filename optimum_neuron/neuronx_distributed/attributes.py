@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..base.foreign import parameter_facts
 from ..errors import ConfigError, ShapeError
 from .parallel_state import TENSOR
 
@@ -74,12 +75,12 @@ def copy_tensor_model_parallel_attributes(destination_tensor: torch.Tensor, sour
 
 def is_divided(tensor: torch.Tensor) -> bool:
     """Whether ranks have different parts of a parameter."""
-    return bool(getattr(tensor, "tensor_model_parallel", False))
+    return bool(parameter_facts(tensor).tensor_model_parallel)
 
 
 def is_of_expert(tensor: torch.Tensor) -> bool:
     """Whether ranks of expert parallelism have a parameter of other experts."""
-    return bool(getattr(tensor, "expert_model_parallel", False))
+    return bool(parameter_facts(tensor).expert_model_parallel)
 
 
 def set_experts(tensor: torch.Tensor, num_parts: int, rank: int) -> None:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from ..base.foreign import module_facts
 from ..base.model_facts import facts_of
 from ..errors import ConfigError, ModelError, NotSupportedError, invalid_choice
 from . import parallel_state
@@ -192,7 +193,7 @@ def initialize_parallel_model(
     else:
         model = model_fn(*args, **kwargs)
     if nxd_config["pad_model"]:
-        heads = facts_of(getattr(model, "config", None)).num_attention_heads
+        heads = facts_of(module_facts(model).config).num_attention_heads
         if heads is None:
             message = f"{type(model).__name__} has no config.num_attention_heads to pad."
             raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)
@@ -267,7 +268,7 @@ def _initialize(model: nn.Module, param_init_fn: Callable[..., Any]) -> None:
 def _checkpointed(model: nn.Module, chosen: Any) -> tuple[type[nn.Module], ...]:
     """Classes whose activations are computed again."""
     if chosen == "full":
-        names = set(getattr(model, "_no_split_modules", None) or ())
+        names = set(module_facts(model)._no_split_modules or ())
         found = {type(module) for module in model.modules() if type(module).__name__ in names}
         if not found:
             message = f"{type(model).__name__} does not say which of its modules are layers."

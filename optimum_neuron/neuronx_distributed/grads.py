@@ -12,6 +12,7 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
+from ..base.foreign import parameter_facts
 from ..errors import ConfigError
 from . import mappings
 from .attributes import is_divided, is_of_expert
@@ -34,7 +35,7 @@ def get_grad_norm(
         extra_groups: further ranks with other parts of the parameters.
     """
     held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    trained = [one for one in held if one.grad is not None and not getattr(one, "shared", False)]
+    trained = [one for one in held if one.grad is not None and not parameter_facts(one).shared]
     device = held[0].device if held else torch.device("cpu")
     is_largest = math.isinf(norm_type)
     op = dist.ReduceOp.MAX if is_largest else dist.ReduceOp.SUM
@@ -129,7 +130,7 @@ def gradients_of(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, t
     found = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            gradient = parameter.grad if parameter.grad is not None else getattr(parameter, "main_grad", None)
+            gradient = parameter.grad if parameter.grad is not None else parameter_facts(parameter).main_grad
             if gradient is not None:
                 found.append((parameter, gradient))
     return found
@@ -143,7 +144,7 @@ def allreduce_sequence_parallel_gradients(optimizer: torch.optim.Optimizer) -> N
         optimizer: has the parameters; those with the attribute `sequence_parallel_enabled` are meant.
     """
     for parameter, gradient in gradients_of(optimizer):
-        if getattr(parameter, "sequence_parallel_enabled", False) and TENSOR.size() > 1:
+        if parameter_facts(parameter).sequence_parallel_enabled and TENSOR.size() > 1:
             dist.all_reduce(gradient, group=TENSOR.group())
 
 

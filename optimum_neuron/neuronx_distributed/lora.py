@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.foreign import parameter_facts
 from ..errors import ArtifactError, ConfigError, ModelError
 from ..files.atomic import write_bytes
 from ..xla import serialization
@@ -143,7 +144,7 @@ class LoraModel(nn.Module):
 
     def _merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """A parameter of the adapter, of all ranks if that is chosen."""
-        is_whole = not is_divided(value) or getattr(value, "fused_qkv", False)  # a fused one has rows of three weights
+        is_whole = not is_divided(value) or parameter_facts(value).fused_qkv  # a fused one has rows of three weights
         if "lora_" not in name or is_whole or not self.lora_config.merge_sharded_lora:
             return value.detach()
         return mappings.gather(value.detach(), value.partition_dim, TENSOR.group())

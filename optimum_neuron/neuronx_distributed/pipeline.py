@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.distributed import pipelining
 
+from ..base.foreign import parameter_facts
 from ..base.wording import listed
 from ..errors import ConfigError, ModelError, ShapeError
 from ..xla import mixed
@@ -300,7 +301,7 @@ class NxDPPModel(nn.Module):
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     """The gradient, which ZeRO-1 can keep in `main_grad`."""
-    main = getattr(parameter, "main_grad", None)
+    main = parameter_facts(parameter).main_grad
     return parameter.grad if main is None else main
 
 

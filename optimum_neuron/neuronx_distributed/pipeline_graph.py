@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.foreign import name_of
 from ..errors import ConfigError, ModelError
 from . import convolution, embedding, layers, lora_layers, loss_functions, mappings, qkv_linear
 
@@ -214,7 +215,7 @@ class _Cut:
             return not is_random and next(leaf.parameters(), None) is None
         if node.op not in ("call_function", "call_method"):
             return False
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        name = node.target if isinstance(node.target, str) else name_of(node.target)
         if name in _OF_SHAPE or (node.target is getattr and node.args[1] in _ATTRIBUTES):
             return True
         if any(word in name for word in _RANDOM):

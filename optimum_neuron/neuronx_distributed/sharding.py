@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from ..base.foreign import module_facts
 from ..errors import AssertedConfigError, WeightsError
 from .attributes import part_of, set_tensor_model_parallel_attributes
 from .parallel_state import TENSOR, model_parallel_is_initialized
@@ -119,7 +120,7 @@ def prepared(checkpoint: Mapping[str, torch.Tensor], model: nn.Module) -> dict[s
     """A whole checkpoint after the hooks of the model's layers, which pad it."""
     whole = dict(checkpoint)
     for path, module in model.named_modules():
-        hook = getattr(module, "preshard_hook", None)
+        hook = module_facts(module).preshard_hook
         names = [name for name, _ in module.named_parameters(path, recurse=False)] if hook is not None else []
         for name in names:
             if hook is not None and (name in whole or isinstance(module, SPMDRank)):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.foreign import parameter_facts
 from ..errors import ConfigError
 from ..xla import serialization, zero
 from . import grads, mappings
@@ -83,7 +84,7 @@ class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
         shards = []
         for parameter, shard in self._pairs():
             copy_tensor_model_parallel_attributes(shard, parameter)
-            shard.shared = getattr(parameter, "shared", False)
+            shard.shared = bool(parameter_facts(parameter).shared)
             shards.append(shard)
         group = mappings.group_or_tensor(ZERO1.group())
         return grads.get_grad_norm(shards, norm_type, extra_groups=(group,)).squeeze(0)

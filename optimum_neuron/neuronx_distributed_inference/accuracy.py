@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from ..base.foreign import module_facts, tokenizer_facts
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, LogitMatchingError
 from ..modeling import SequenceSlots
@@ -75,7 +76,7 @@ def prepare_inputs_from_prompt(
     texts = list(prompt) if isinstance(prompt, (list, tuple)) else [prompt or TEST_PROMPT] * num_rows
     inputs = tokenizer(texts, padding=True, return_tensors="pt")
     if input_start_offsets:
-        pad = getattr(tokenizer, "pad_token_id", None) or 0
+        pad = tokenizer_facts(tokenizer).pad_token_id or 0
         inputs.input_ids, inputs.attention_mask = shift_inputs_by_offset(inputs, input_start_offsets, pad)
     return inputs
 
@@ -120,7 +121,7 @@ def get_generate_outputs(
         options["assistant_model"] = draft_model
     generating = model if is_hf else HuggingFaceGenerationAdapter(model)
     outputs = generating.generate(inputs.input_ids, attention_mask=inputs.attention_mask, **options)
-    ids = getattr(outputs, "sequences", outputs)
+    ids = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
     return outputs, tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
@@ -146,7 +147,7 @@ def generate_expected_logits(
     """
     module = neuron_model.load_hf_model(neuron_model.model_path)
     room = neuron_model.config.neuron_config.seq_len - input_ids.shape[1]
-    settings = copy.deepcopy(generation_config or getattr(module, "generation_config", None) or GenerationConfig())
+    settings = copy.deepcopy(generation_config or module_facts(module).generation_config or GenerationConfig())
     num_tokens = min(num_tokens or room, room)
     settings.update(do_sample=False, **SETTINGS)
     settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=num_tokens)

@@ -140,7 +140,7 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         """Return what proposes tokens."""
         if assistant is None:
             return self.neuron_model.assistant
-        model = getattr(assistant, "neuron_model", assistant)
+        model = assistant.neuron_model if isinstance(assistant, HuggingFaceGenerationAdapter) else assistant
         draft = model.compiled if isinstance(model, NeuronBaseForCausalLM) else model
         if not self.neuron_config.speculation_length:
             raise ConfigError(

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 from transformers import AutoConfig, PretrainedConfig
 
+from ..base.model_facts import facts_of
 from ..errors import ArtifactError, AssertedConfigError, ConfigError, NotExportedError
 from ..sources import find_folder
 from .config import MoENeuronConfig, MultimodalVisionNeuronConfig, NeuronConfig, to_dict
@@ -105,7 +106,7 @@ class InferenceConfig:
         self._validate_windowed_context_encoding_support()
 
     def _validate_chunked_attention_support(self) -> None:
-        chunk, config = getattr(self, "attention_chunk_size", None), self.neuron_config
+        chunk, config = facts_of(self).attention_chunk_size, self.neuron_config
         if chunk is None or chunk >= config.seq_len:
             return
         for name, value in _NOT_WITH_CHUNKS.items():
@@ -120,7 +121,7 @@ class InferenceConfig:
             raise AssertedConfigError(message, hint="Pass another seq_len.", option="seq_len")
 
     def _validate_windowed_context_encoding_support(self) -> None:
-        size, window = self.neuron_config.windowed_context_encoding_size, getattr(self, "sliding_window", None)
+        size, window = self.neuron_config.windowed_context_encoding_size, facts_of(self).sliding_window
         if size is not None and window is not None and size != window:
             raise AssertedConfigError(
                 "Windowed context encoding size must equal sliding window size, if using both. Got "
@@ -131,7 +132,7 @@ class InferenceConfig:
 
     def get_text_config(self, **options: object) -> Any:
         """Return the configuration of the language model."""
-        text = getattr(self, "text_config", None)
+        text = facts_of(self).text_config
         return self if text is None else text
 
     # Files.

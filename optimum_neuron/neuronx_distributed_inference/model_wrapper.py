@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from ..base.model_facts import facts_of
 from ..errors import ConfigError, ShapeError
 from .config import NeuronConfig
 from .inference_config import InferenceConfig
@@ -75,7 +76,7 @@ class ModelWrapper(torch.nn.Module):
         super().__init__()
         self.config, self.neuron_config, self.model_cls, self.tag = config, config.neuron_config, model_cls, tag
         self.model_init_kwargs = dict(model_init_kwargs or {})
-        if getattr(config, "pad_token_id", None) is None:
+        if facts_of(config).pad_token_id is None:
             config.pad_token_id = 0
         self.model: Any = None
         """The network, once it is loaded."""

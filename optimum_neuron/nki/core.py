@@ -16,6 +16,7 @@ import inspect
 import linecache
 import string
 import sys
+import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -314,8 +315,10 @@ def refuse(rule: Rule, line: str = "", **values: Any) -> NoReturn:
 
 def first_line(function: Callable[..., Any]) -> str:
     """Return the line at which a function of Python begins, as `file.py:12`; empty for others."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, types.FunctionType):
+        return ""
+    return f"{plain.__code__.co_filename}:{plain.__code__.co_firstlineno}"
 
 
 def quoted(line: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from ..base.foreign import name_of
 from ..errors import KernelError, nearest
 
 with contextlib.suppress(ImportError):  # it tells NumPy about the dtypes that NumPy lacks, by their names
@@ -38,8 +39,7 @@ class DtypeName(str):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
             return str.__eq__(self, other)
-        name = getattr(other, "name", None) or getattr(other, "__name__", None) or str(other)
-        return str.__eq__(self, str(name).removeprefix("torch."))
+        return str.__eq__(self, _spelled(other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -108,12 +108,16 @@ PACKED = frozenset(name for name in FORMATS if name.endswith("_x4"))
 _ALIASES = {"bool_": "bool", "half": "float16", "float": "float32", "int": "int32"}
 
 
+def _spelled(dtype: object) -> str:
+    """Return the name of a dtype of NumPy or torch, or of a NumPy type, as its library spells it."""
+    return str(dtype.name if isinstance(dtype, np.dtype) else name_of(dtype)).removeprefix("torch.")
+
+
 def dtype_name(dtype: Dtype) -> DtypeName:
     """Return the name of a dtype, given as a name, a dtype of torch or NumPy, or a NumPy type."""
     if isinstance(dtype, str) and dtype in FORMATS:
         return FORMATS[dtype].name
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
-    name = str(text).removeprefix("torch.")
+    name = dtype.removeprefix("torch.") if isinstance(dtype, str) else _spelled(dtype)
     name = _ALIASES.get(name, name)
     if name not in FORMATS:
         narrower = {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(name)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional as F
 
+from ..base.foreign import name_of
 from .core import require
 from .rulebook import Rule
 
@@ -233,7 +234,7 @@ def as_operator(op: object, parameter: str = "op") -> Operator:
     """Return the operator that an instruction was given, by itself or as NumPy's function of the name."""
     if isinstance(op, Operator):
         return op
-    name = getattr(op, "__name__", str(op))
+    name = name_of(op)
     name = _OTHER_NAMES.get(name, name)
     require(name in OPERATORS, Rule.UNKNOWN_OPERATOR, parameter=parameter, op=op)
     return OPERATORS[name]

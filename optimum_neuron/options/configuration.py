@@ -25,7 +25,7 @@ from .decoder_options import (
     require_kernel_blocks,
     wrong_type,
 )
-from .option import MODEL_GROUP, ChecksKeywords, check_known, option, options_of
+from .option import MODEL_GROUP, ChecksKeywords, HasOptions, check_known, option, options_of
 from .peer_attributes import (
     CONFIG_FILE as CONFIG_FILE,
     NEFF_FILE as NEFF_FILE,
@@ -66,7 +66,7 @@ HOOKS = Hooks()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CompileConfig(SavedConfig, ChecksKeywords):
+class CompileConfig(SavedConfig, ChecksKeywords, HasOptions):
     """Task, arithmetic and target of one compiled model, whatever its shapes are."""
 
     group: ClassVar[str] = "compiler"
@@ -122,6 +122,48 @@ class CompileConfig(SavedConfig, ChecksKeywords):
         in_program=False,
     )
     """Keep the weights inside the NEFF instead of in a separate file."""
+
+    # Values of options that a kind does not have; a kind that has one declares it as a field.
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        """Cores that share every layer."""
+        return 1
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        """Stages that the layers are divided into."""
+        return 1
+
+    @property
+    def quantization(self) -> str | None:
+        """Scheme of quantized weights."""
+        return None
+
+    @property
+    def modules_to_not_convert(self) -> tuple[str, ...]:
+        """Modules that are not quantized."""
+        return ()
+
+    @property
+    def kv_cache_dtype(self) -> KVCacheDtype:
+        """What keys and values are stored in."""
+        return "auto"
+
+    @property
+    def max_topk(self) -> int | None:
+        """Likeliest tokens that a step returns."""
+        return None
+
+    @property
+    def max_loras(self) -> int | None:
+        """LoRA adapters that are loaded at once."""
+        return None
+
+    @property
+    def decoder_sequence_length(self) -> int | None:
+        """Tokens of an answer, beside those of the input."""
+        return None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "torch_dtype", dtype_name(self.torch_dtype))
@@ -316,7 +358,12 @@ class NeuronConfig(DecoderAttributes, DecoderOptions, CompileConfig):
 
 def num_cores_of(config: CompileConfig) -> int:
     """Return the number of cores that a compiled model runs on; kinds of models without a degree have one."""
-    return math.prod(getattr(config, name, 1) for name in DEGREES)
+    return math.prod(degrees_of(config).values())
+
+
+def degrees_of(config: CompileConfig) -> dict[str, int]:
+    """Return `DEGREES` with their values, 1 for kinds of models without them."""
+    return {name: getattr(config, name) for name in DEGREES}
 
 
 def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from ..errors import ConfigError, nearest
 
@@ -74,8 +74,15 @@ def options_of(owner: type) -> dict[str, Option]:
     return options
 
 
+class HasOptions:
+    """Base of dataclasses whose fields are options of the command line."""
+
+    group: ClassVar[str] = MODEL_GROUP
+    """Title of the options that do not name a group."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(HasOptions):
     """Options that locate a model, and the permission to run its code.
 
     Every function that takes a model takes these keywords.

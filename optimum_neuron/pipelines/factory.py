@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.foreign import tokenizer_facts
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, ModelError
 from ..options.option import SOURCE_OPTIONS, check_known, source_options
@@ -260,5 +261,5 @@ def _fit(part: Any, model: NeuronModel) -> None:
             if current is not None and dict(current) != size:
                 logger.info("the image processor makes %s=%s, as compiled, instead of %s", field, size, current)
                 setattr(part, field, size)
-    if length is not None and getattr(part, "model_max_length", None) is not None:
+    if length is not None and tokenizer_facts(part).model_max_length is not None:
         part.model_max_length = min(part.model_max_length, length if isinstance(length, int) else length[-1])

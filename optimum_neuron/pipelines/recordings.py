@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import AudioClassificationPipeline, AutomaticSpeechRecognitionPipeline
 from transformers.utils import is_torchaudio_available
 
+from ..base.foreign import tokenizer_facts
 from ..errors import ConfigError
 from ..files.plain_json import read_object
 
@@ -52,7 +53,7 @@ def require_rate(extractor: object, model: NeuronModel) -> None:
     """Check that the feature extractor has the sampling rate that the model was trained on."""
     path = model.source_folder / "preprocessor_config.json"
     trained = read_object(path).get("sampling_rate") if path.is_file() else None
-    rate = getattr(extractor, "sampling_rate", None)
+    rate = tokenizer_facts(extractor).sampling_rate
     if None not in (trained, rate) and trained != rate:
         message = f"The feature extractor is for {rate} samples per second, but the model's own is for {trained}."
         hint = f"Resample recordings to {trained}, and leave feature_extractor out."

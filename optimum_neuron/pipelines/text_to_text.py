@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers import Pipeline
 
+from ..base.foreign import tokenizer_facts
 from ..base.model_facts import facts_of
 from ..errors import ConfigError
 from .names import TEXT_TO_TEXT, plain_name
@@ -73,7 +74,7 @@ class TextToTextPipeline(Pipeline):
         options = {"return_tensors": "pt", "truncation": truncation}
         if src_lang is None and tgt_lang is None:
             return dict(self.tokenizer(text, **options))
-        build = getattr(self.tokenizer, "_build_translation_inputs", None)
+        build = tokenizer_facts(self.tokenizer)._build_translation_inputs
         if build is None or src_lang is None or tgt_lang is None:
             message = "src_lang and tgt_lang are needed together, but only one is given."
             if build is None:

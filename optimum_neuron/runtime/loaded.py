@@ -84,7 +84,8 @@ class LoadedProgram:
 
     def _executor_of(self, state: Sequence[torch.Tensor]) -> Executor:
         # A sequence ends with the host code that it began with, though other code is ready meanwhile.
-        return getattr(state, "executor", None) or self.executor
+        own = state.executor if isinstance(state, State) else None
+        return self.executor if own is None else own
 
     def _counted(self, graph: str, call: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Execute and count a call."""

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from ..base.foreign import tokenizer_facts
 from ..errors import RequestError
 from .generator import Generator
-from .protocol import ChatRequest, Message, check_nested
+from .protocol import ChatRequest, Message, TokenizeRequest, check_nested
 
 _RESERVED = {
     *("conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"),
@@ -40,19 +41,22 @@ def plain_messages(messages: list[Message]) -> list[dict[str, Any]]:
     return result
 
 
-def template_ids(generator: Generator, body: Any, tools: list[dict[str, Any]] | None) -> list[int]:
+def template_ids(
+    generator: Generator, body: ChatRequest | TokenizeRequest, tools: list[dict[str, Any]] | None
+) -> list[int]:
     """Return the tokens of a chat, by the model's template."""
-    if not getattr(generator.tokenizer, "chat_template", None):
+    if not tokenizer_facts(generator.tokenizer).chat_template:
         message = "The model has no chat template."
         raise RequestError(message, hint="Use /v1/completions.", status=400, param="messages")
     options = dict(body.chat_template_kwargs or {})
-    if (effort := getattr(body, "reasoning_effort", None)) is not None:
+    effort, documents = (body.reasoning_effort, body.documents) if isinstance(body, ChatRequest) else (None, None)
+    if effort is not None:
         options.setdefault("reasoning_effort", effort)
         options.setdefault("enable_thinking", effort != "none")
     if reserved := sorted(_RESERVED & set(options)):
         message = f"chat_template_kwargs may not have {', '.join(reserved)}."
         raise RequestError(message, status=400, param="chat_template_kwargs")
-    messages, documents = plain_messages(body.messages), getattr(body, "documents", None)
+    messages = plain_messages(body.messages or [])
     texts = "\0".join(_texts((messages, tools, documents, options)))
     generator.check_length(len(texts), "messages")
     # Special tokens of users stay text, and those of the template are special.

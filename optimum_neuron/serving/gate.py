@@ -63,8 +63,9 @@ class Gate:
             await exchange.reply(*problem_of(error))
         finally:
             exchange.close()
-            route = getattr(scope.get("route"), "path", "other")
-            self._metrics.note_http(route, scope["method"], exchange.status, time.perf_counter() - started)
+            route = scope.get("route")
+            path = "other" if route is None else route.path
+            self._metrics.note_http(path, scope["method"], exchange.status, time.perf_counter() - started)
 
     def _problem(self, scope: Any, headers: dict[str, str]) -> tuple[int, dict[str, Any]] | None:
         """The reason to reject a request before it is read."""

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from transformers import ContinuousBatchingConfig, LogitsProcessor, PreTrainedTokenizerBase
 
+from ..base.foreign import tokenizer_facts
 from ..batching import SimulatedTimes
 from ..errors import RequestError
 from ..runtime import HbmLedger
@@ -139,7 +140,7 @@ class Generator:
         has_own = type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
         self.templates: Templates | None = None
         """The chat template; None without one, or if the tokenizer's class has code of its own for chats."""
-        if getattr(tokenizer, "chat_template", None) and not has_own:
+        if tokenizer_facts(tokenizer).chat_template and not has_own:
             self.templates = Templates(tokenizer, max_characters=self.max_characters, num_processes=2)
         # One thread for short bodies and one for long ones: the engine needs the rest of the host.
         self._thread, self._long_thread = (

@@ -114,7 +114,7 @@ class ServedModel:
     def _host_code(self, first: Replica) -> dict[str, Any]:
         """Return which host code new requests run on, how far better code is, and how many requests end on older."""
         prepared = first.model.prepared
-        if getattr(prepared, "host", None) is None:
+        if prepared.host is None:
             return {}
         report = {"serves": prepared.loaded.executor.levels}
         if prepared.host.compiling is not None:

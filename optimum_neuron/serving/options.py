@@ -13,12 +13,12 @@ from ..base.wording import counted
 from ..errors import ConfigError
 from ..hardware import resolve_instance
 from ..options.configuration import DEGREES
-from ..options.option import option
+from ..options.option import HasOptions, option
 from ..runtime import num_usable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeOptions:
+class ServeOptions(HasOptions):
     """Where a server listens, and its limits."""
 
     group: ClassVar[str] = "server"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ..base.core import Choice
+from ..base.foreign import tokenizer_facts
 from ..base.transformers_types import PreTrainedConfig, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
@@ -58,16 +59,16 @@ def choose_template(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
 
     Model.config = config  # type: ignore[attr-defined]
     if (template := get_response_template(tokenizer, Model)) is not None:
-        has_one = getattr(tokenizer, "response_template", None) is not None
+        has_one = tokenizer_facts(tokenizer).response_template is not None
         owner = "the tokenizer has one" if has_one else f"transformers has one for {config.model_type}"
         return Choice(value=template, reason=owner)
-    chat = getattr(tokenizer, "chat_template", None)
+    chat = tokenizer_facts(tokenizer).chat_template
     text = chat if isinstance(chat, str) else json.dumps(chat)
     fields: dict[str, Any] = {"reasoning_content": _REASONING} if "<think>" in text else {}
     fields |= {"tool_calls": _TOOL_CALLS} if "<tool_call>" in text else {}
     if not fields:
         return Choice(value=None, reason="the chat template has no marks of reasoning or tool calls")
-    specials = [token for token in getattr(tokenizer, "all_special_tokens", []) if token.startswith("<")]
+    specials = [token for token in tokenizer_facts(tokenizer).all_special_tokens or () if token.startswith("<")]
     content: dict[str, Any] = {"content": "text"} | ({"close": specials} if specials else {})
     template = {"start_anchor_pattern": _PROMPT, "fields": {**fields, "content": content}}
     return Choice(value=template, reason=f"the chat template has marks of {' and '.join(fields)}")

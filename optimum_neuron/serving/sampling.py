@@ -101,7 +101,7 @@ def _num_new(num_prompt: int, max_tokens: int | None, limit: int) -> int:
 def sampling_defaults(generation_config: GenerationConfig) -> dict[str, float]:
     """Return what sampling parameters are if a request leaves them out: the model's values, else OpenAI's."""
     defaults = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
-    return {name: _first(getattr(generation_config, name, None), value) for name, value in defaults.items()}
+    return {name: _first(getattr(generation_config, name), value) for name, value in defaults.items()}
 
 
 def _settings(defaults: Any, body: Generation) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _settings(defaults: Any, body: Generation) -> dict[str, Any]:
     if temperature == 0:
         return {"do_sample": False, **common}
     top_k = _first(body.top_k, own["top_k"])
-    min_p = _first(body.min_p, getattr(defaults, "min_p", None), 0.0)
+    min_p = _first(body.min_p, defaults.min_p, 0.0)
     settings = {
         "do_sample": True,
         "temperature": temperature,

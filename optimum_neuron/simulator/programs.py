@@ -68,7 +68,7 @@ def count_program(
     if generates(program):
         kind = "encoder-decoder" if program.by_size("encode") else "decoder"
     request.require_effect(kind, "a compiled model", compiled=True)
-    longest = getattr(config, "decoder_sequence_length", None)
+    longest = None if config is None else config.decoder_sequence_length
     if longest is not None and (request.output_length or 0) >= longest:
         message = f"output_length={request.output_length} does not fit the compiled decoder_sequence_length={longest}."
         hint = f"Pass an output_length below {longest}, or export with a larger decoder_sequence_length."
@@ -146,8 +146,8 @@ def counts_of_program(
 
 def batch_axes(config: CompileConfig) -> dict[str, int]:
     """Return the largest compiled size of each batch axis; where texts and images have one each, images come last."""
-    sizes = {axis: getattr(config, axis, None) for axis in PER_S}
-    return {axis: max(size) if isinstance(size, tuple) else size for axis, size in sizes.items() if size is not None}
+    sizes = config.static_shapes
+    return {axis: max(size) if isinstance(size := sizes[axis], list) else size for axis in PER_S if axis in sizes}
 
 
 def count_module(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ..base.core import AutoCast
 from ..errors import ConfigError
-from ..options.option import SOURCE_OPTIONS, Option, check_known, option, options_of, source_options
+from ..options.option import SOURCE_OPTIONS, HasOptions, Option, check_known, option, options_of, source_options
 from .machine import positive
 from .speculation import Speculation
 
@@ -64,7 +64,7 @@ _DERIVED: Mapping[str, Any] = {"option": Option(is_keyword=False)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EstimateRequest:
+class EstimateRequest(HasOptions):
     """What is asked of an estimate. The meaning of an option is its help text."""
 
     batch_size: int = _load(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.core import Choice
+from ..base.foreign import plain_value
 from ..weights import Layout
 
 FP8_BLOCK = (128, 128)
@@ -125,4 +126,4 @@ def _group_size(settings: Mapping[str, Any]) -> int:
 
 def _word(value: object) -> str:
     """A name of a setting, which may be an enum and have capitals."""
-    return str(getattr(value, "value", value)).lower()
+    return str(plain_value(value)).lower()

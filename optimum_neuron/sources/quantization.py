@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.core import Choice
+from ..base.foreign import plain_value
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ModelError
 from ..weights import GGUF_SCHEMES, RUN, Layout, Scheme, parse_schemes
@@ -68,7 +69,7 @@ def method_of(quantization: Mapping[str, Any]) -> str:
     if quantization.get("load_in_4bit") or quantization.get("load_in_8bit"):
         return "bitsandbytes"
     method = quantization.get("quant_method") or "unknown"
-    return str(getattr(method, "value", method)).lower()
+    return str(plain_value(method)).lower()
 
 
 def published_scheme(quantization: Mapping[str, Any]) -> Choice[str | None]:

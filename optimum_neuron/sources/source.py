@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.core import Choice
+from ..base.foreign import module_facts
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..base.wording import first_line
@@ -236,7 +237,7 @@ def untie_own_head(config: PreTrainedConfig, folder: Path) -> None:
     import transformers
 
     names = [name for name in config.architectures or () if hasattr(transformers, name)]
-    tied = (getattr(getattr(transformers, names[0]), "_tied_weights_keys", None) or {}) if names else {}
+    tied = module_facts(getattr(transformers, names[0]))._tied_weights_keys if names else None
     for target, source in tied.items() if isinstance(tied, dict) else ():
         if not {target, source} <= checkpoint.specs.keys():
             continue

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..base.core import Choice
+from ..base.foreign import module_facts
 from ..base.progress import hidden_bars
 from ..base.transformers_types import PreTrainedModel
 from ..base.upstream_rules import follows_upstream
@@ -172,7 +173,8 @@ def tensors_in_memory(
     names = plain_names(names)
     state = dict(_state_dict(tensors, origin).tensors if isinstance(tensors, torch.nn.Module) else tensors)
     wrong = [f"{name} is a {type(value).__name__}" for name, value in state.items() if not torch.is_tensor(value)]
-    wrong += [f"{name} is on the device meta" for name in names if getattr(state.get(name), "is_meta", False)]
+    metas = {name for name, value in state.items() if torch.is_tensor(value) and value.is_meta}
+    wrong += [f"{name} is on the device meta" for name in names if name in metas]
     if wrong:
         shown = listed(wrong, 12, separator="; ")
         hint = "Pass a model that was loaded with its weights, its state dict, or a folder."
@@ -224,7 +226,7 @@ def with_head(
 
 def _is_head(model: PreTrainedModel, missing: Collection[str]) -> bool:
     """Whether missing tensors are of a head or a pooler, which are trained for a task, and not of the model below."""
-    base = getattr(model, "base_model", None)
+    base = module_facts(model).base_model
     if base is None:
         return False
     prefix = "" if base is model else f"{model.base_model_prefix}."

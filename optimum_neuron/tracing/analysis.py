@@ -115,5 +115,8 @@ def _graph_text(node: Node, kind: str) -> str:
 def _type_text(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_type_text, value))})"
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else f"{str(value.dtype).removeprefix('torch.')}{list(shape)}"
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

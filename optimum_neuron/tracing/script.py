@@ -92,11 +92,16 @@ def _recorded(model: torch.jit.ScriptModule, entry: Entry, outputs: Skeleton) ->
     )
 
 
+def original_name(module: torch.nn.Module) -> str:
+    """Return the name of the class that a ScriptModule was made of; empty for other modules."""
+    return str(module.original_name) if isinstance(module, torch.jit.RecursiveScriptModule) else ""
+
+
 def neuron_models(module: object) -> list[Any]:
     """The `NeuronModel`s inside a traced model."""
     models = []
     if isinstance(module, torch.jit.ScriptModule):
-        models = [part for part in module.modules() if getattr(part, "original_name", "") == NeuronModel.__name__]
+        models = [part for part in module.modules() if original_name(part) == NeuronModel.__name__]
     if not models:
         kind = type(module).__name__
         message = f"There is no traced model in {kind}."

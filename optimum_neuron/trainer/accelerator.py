@@ -18,6 +18,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import FullyShardedDataParallelPlugin, is_neuron_available, parse_flag_from_env
 
+from ..base.foreign import module_facts, plain_value
 from ..distributed import TrainingNeuronConfig
 from ..errors import ConfigError, NeuronError, invalid_choice, raise_together
 from .arguments import no_device
@@ -75,7 +76,7 @@ class NeuronAccelerator(Accelerator):
         **keywords: object,
     ) -> None:
         layout = trn_config or TrainingNeuronConfig()
-        precision = None if mixed_precision is None else str(getattr(mixed_precision, "value", mixed_precision)).lower()
+        precision = None if mixed_precision is None else str(plain_value(mixed_precision)).lower()
         raise_together([*_layout_problems(layout), *_value_problems(precision, autocast_backend)])
         if autocast_backend is not None:
             logger.info("autocast_backend=%r changes nothing: torch.autocast is the only one.", autocast_backend)
@@ -121,7 +122,7 @@ class NeuronAccelerator(Accelerator):
             if self.num_processes == 1:
                 accumulate_in_float32(model.parameters())
         if self.trn_config.gradient_checkpointing:
-            enable = getattr(model, "gradient_checkpointing_enable", None)
+            enable = module_facts(model).gradient_checkpointing_enable
             if enable is None:
                 message = f"gradient_checkpointing=True needs {type(model).__name__}.gradient_checkpointing_enable."
                 hint = "Remove the option of trn_config, or use torch.utils.checkpoint in the model."

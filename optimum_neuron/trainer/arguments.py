@@ -105,7 +105,8 @@ class NeuronArgumentsMixin(PeerArgumentsMixin):
         problems: list[NeuronError] = [*layout.problems(), *_range_problems(self)]
         if all(isinstance(size, int) for size in layout.sizes().values()):
             problems += combination_problems(layout, upstream)
-        if (size := getattr(upstream.parallelism_config, "cp_size", 1)) > 1:
+        parallelism = upstream.parallelism_config
+        if parallelism is not None and (size := parallelism.cp_size) > 1:
             value, reason = f"ParallelismConfig(cp_size={size})", "accelerate's attention needs CUDA's kernels"
             hint = f"Pass context_parallel_size={size} to these arguments instead."
             problems.append(_unsupported("parallelism_config", value, reason=reason, hint=hint))

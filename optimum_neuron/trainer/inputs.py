@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base.foreign import module_facts
 from ..base.labels import IGNORED
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
@@ -36,11 +37,11 @@ class Limits:
     def of(cls, model: nn.Module) -> Limits:
         """Read the limits of a model of transformers, adapters included."""
         model = model.get_base_model() if hasattr(model, "get_base_model") else model
-        config = getattr(model, "config", None)
+        config = module_facts(model).config
         if config is None:
             return cls()
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
-        reads_text = getattr(model, "main_input_name", None) == "input_ids"
+        reads_text = module_facts(model).main_input_name == "input_ids"
         return cls(
             num_tokens=_num_tokens(model) if reads_text else None,
             num_positions=_num_positions(model, text) if reads_text else None,
@@ -53,7 +54,7 @@ def _num_tokens(model: nn.Module) -> int | None:
         embedding = model.get_input_embeddings()
     except (AttributeError, NotImplementedError):
         return None
-    return getattr(embedding, "num_embeddings", None)
+    return module_facts(embedding).num_embeddings
 
 
 def _num_positions(model: nn.Module, config: PreTrainedConfig) -> int | None:
@@ -62,7 +63,7 @@ def _num_positions(model: nn.Module, config: PreTrainedConfig) -> int | None:
         return None
     for name, module in model.named_modules():
         # RoBERTa and its kin count positions from behind the padding token.
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+        if name.endswith("position_embeddings") and module_facts(module).padding_idx is not None:
             return int(module.num_embeddings - module.padding_idx - 1)
     return most
 
@@ -120,7 +121,7 @@ def _range_problem(name: str, values: object, count: int | None, kind: str, wher
 
 def main_input(model: nn.Module) -> str:
     """Return the name of a model's required input."""
-    return getattr(model, "main_input_name", "input_ids")
+    return module_facts(model).main_input_name or "input_ids"
 
 
 def require_columns(columns: Iterable[str], accepted: Iterable[str], main_input: str, *, purpose: str) -> None:

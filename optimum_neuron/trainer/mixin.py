@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base.transformers_types import PreTrainedTokenizerBase
-from ..distributed import require_agreement
+from ..distributed import plain_optimizer, require_agreement
 from .construction import lay_out, require_neuron_arguments, upstream_leaves_alone, with_processing_class
 from .estimates import require_whole_model
 from .guard import gradient_error, loss_error
@@ -174,7 +174,7 @@ class NeuronTrainerMixin(DistributedSteps, WholeCheckpoints):
             require_fit(trained, self.args, optimizer=kind, momentum=options.get("momentum", 0.0))
         optimizer = super().create_optimizer(model)
         # A second `train()` has the one of the first, in accelerate's wrapper.
-        plain = getattr(optimizer, "optimizer", optimizer)
+        plain = plain_optimizer(optimizer)
         if plain is not self._widened:
             self._widened = plain
             self._masters = self._widen(trained, plain)

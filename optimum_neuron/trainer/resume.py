@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.foreign import module_facts
 from ..distributed import describe_differences, other_model, read_converted, shapes_of
 from ..errors import ModelError
 
@@ -80,4 +81,4 @@ def _shared_or_ignored(model: nn.Module, state: Mapping[str, Any], saved: Mappin
     """Return names that may be missing in a checkpoint: aliases of a saved tensor, and names never saved."""
     pointers = {state[name].data_ptr() for name in saved if name in state}
     shared = {name for name, tensor in state.items() if tensor.data_ptr() in pointers}
-    return shared | set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    return shared | set(module_facts(model)._keys_to_ignore_on_save or ())

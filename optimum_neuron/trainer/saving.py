@@ -16,7 +16,7 @@ import torch
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..distributed import NARROW, DistributedModel, checkpoint as shards, load_weights
+from ..distributed import NARROW, DistributedModel, checkpoint as shards, load_weights, plain_optimizer
 from ..errors import ArtifactError
 from ..xla import serialization
 from . import checkpoints
@@ -179,7 +179,7 @@ class WholeCheckpoints(_Base):
     def _optimizer_name(self) -> str:
         """Return the class of the optimizer, also before it is created."""
         # It may be in accelerate's wrapper.
-        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        optimizer = plain_optimizer(self.optimizer)
         if optimizer is not None:
             return type(optimizer).__name__
         kind, _ = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, self.model)

@@ -62,7 +62,7 @@ def read_module(checkpoint: str | Path, config: PretrainedConfig) -> PreTrainedM
                 tensors=wrong,
             )
         missing, unknown = module.load_state_dict(tensors, strict=False)
-        tied = set(getattr(module, "all_tied_weights_keys", None) or ())
+        tied = set(module.all_tied_weights_keys)
         if missing := sorted(set(missing) - tied):
             raise WeightsError(
                 f"{folder / FOLDER} lacks {len(missing)} tensors of the model, such as {missing[0]}.",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.foreign import tokenizer_facts
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, ModelError, invalid_choice
 from .inputs import TokensPrompt
@@ -40,7 +41,7 @@ def render(
             hint="Pass it too.",
             option="continue_final_message",
         )
-    if not (options.get("chat_template") or getattr(tokenizer, "chat_template", None)):
+    if not (options.get("chat_template") or tokenizer_facts(tokenizer).chat_template):
         raise ModelError("The tokenizer has no chat template.", hint="Pass chat_template.", option="chat_template")
     text = tokenizer.apply_chat_template(
         [_plain(message, joins=content_format != "openai") for message in messages],

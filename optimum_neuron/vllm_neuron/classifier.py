@@ -25,7 +25,7 @@ class Classifier(TextModel):
         super().__init__(model, served)
         limit = self.tokenizer.model_max_length
         self.max_length = min(model.neuron_config.buckets("sequence_length")[-1], limit)
-        is_several = getattr(config, "problem_type", None) == "multi_label_classification"
+        is_several = facts_of(config).problem_type == "multi_label_classification"
         self.activation = Choice(value="sigmoid" if is_several else "softmax", reason="problem_type in config.json")
 
     def features(self, texts: tuple[str, ...], body: Any) -> Features:

@@ -36,13 +36,9 @@ class Core:
         self.facts = ModelFacts(args, self.backend)
         self.loop = _Loop()
         self._numbers = itertools.count()
-        num_places = self._neuron_config("max_loras") or 0
-        self.adapters = AdapterCache(self.backend, num_places)
+        self.adapters = AdapterCache(self.backend, self.backend.model.neuron_config.max_loras or 0)
         self.close = weakref.finalize(self, _close, self.backend, self.loop)
         """Ends what runs, and gives the cores back; it is called when nobody has the engine any more."""
-
-    def _neuron_config(self, name: str) -> Any:
-        return getattr(self.backend.model.neuron_config, name, None)
 
     @property
     def generator(self) -> Generator:
@@ -69,7 +65,7 @@ class Core:
         if self.args.generation_config == "auto":
             config = self.generator.model.generation_config
             own = dict(sampling_defaults(config))
-            own |= {"min_p": getattr(config, "min_p", None), "max_tokens": getattr(config, "max_new_tokens", None)}
+            own |= {"min_p": config.min_p, "max_tokens": config.max_new_tokens}
             own = {name: value for name, value in own.items() if value is not None}
         changed = dict(self.args.override_generation_config or {})
         if "max_new_tokens" in changed:

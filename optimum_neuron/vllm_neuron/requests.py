@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor
 
+from ..base.foreign import tokenizer_facts
 from ..errors import ConfigError, ShapeError
 from ..serving import Generation, Prompt, StructuredOutputs, grammar_of, make_prompt
 from .inputs import Input
@@ -68,7 +69,7 @@ def prepare(
     params.verify()
     for name in ("logprobs", "prompt_logprobs"):
         _check_logprobs(name, getattr(params, name), max_logprobs, generator.num_tokens)
-    if not params.spaces_between_special_tokens and not getattr(generator.tokenizer, "is_fast", True):
+    if not params.spaces_between_special_tokens and tokenizer_facts(generator.tokenizer).is_fast is False:
         raise ConfigError(
             "spaces_between_special_tokens=False is not supported for slow tokenizers.",
             hint="Leave it out.",

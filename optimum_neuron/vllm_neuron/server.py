@@ -89,6 +89,7 @@ def _parser(program: str) -> FlexibleArgumentParser:
         form: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if isinstance(default, bool) else {}
         group.add_argument(f"--{name.replace('_', '-')}", dest=name, default=default, help=argparse.SUPPRESS, **form)
     AsyncEngineArgs.add_cli_args(parser)
+    parser.set_defaults(model_tag=None)
     return parser
 
 
@@ -117,7 +118,7 @@ def server_of(args: argparse.Namespace) -> tuple[ModelSpec, ServeOptions, int]:
             raise ConfigError(f"{flag} is not supported.", hint=hint, option=name, value=str(given[name]))
     log_unused((name for name, default in _WITHOUT_EFFECT.items() if given[name] != default), where="here")
     engine = AsyncEngineArgs.from_cli_args(args)
-    if getattr(args, "model_tag", None):
+    if args.model_tag:
         engine.model = args.model_tag
     adapters = dict(_adapter(text) for text in args.lora_modules or ())
     if adapters and not engine.enable_lora:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..base.foreign import name_of
 from . import eager, graphs
 
 
@@ -37,7 +38,7 @@ def compile(
     """
     if custom_compile_options:
         set_custom_compile_options(custom_compile_options)
-    name = name if name is not None or f is None else getattr(f, "__name__", None) or str(f)
+    name = name if name is not None or f is None else name_of(f)
     region = graphs.Region(name, full_graph=full_graph, max_different_graphs=max_different_graphs)
 
     @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.foreign import parameter_facts
 from ..errors import ConfigError
 from . import collectives, graphs
 from .ordinals import global_ordinal, world_size
@@ -150,13 +151,13 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _adds_to_main_grad(self, parameter: torch.Tensor) -> None:
-        if getattr(parameter, "main_grad", None) is None:
+        if parameter_facts(parameter).main_grad is None:
             parameter.main_grad = torch.zeros_like(parameter, dtype=self.optimizer_dtype)
         parameter.main_grad.add_(parameter.grad)
         parameter.grad = None
 
     def _gradient(self, parameter: torch.Tensor) -> torch.Tensor | None:
-        return getattr(parameter, "main_grad", None) if self.use_grad_acc_hook else parameter.grad
+        return parameter_facts(parameter).main_grad if self.use_grad_acc_hook else parameter.grad
 
     def _pad_to_world_size(self, tensor: torch.Tensor, world_size: int) -> torch.Tensor:
         """A tensor with rows of zeros until ranks can divide it."""
@@ -279,7 +280,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         """
         super().zero_grad(set_to_none=set_to_none)
         for parameter, _ in self._pairs() if self.use_grad_acc_hook else ():
-            if getattr(parameter, "main_grad", None) is not None:
+            if parameter_facts(parameter).main_grad is not None:
                 parameter.main_grad.zero_()
 
     def get_shape_info(self) -> dict[int, torch.Size]:

@@ -103,7 +103,7 @@ def product_operands(node: fx.Node) -> list[fx.Node]:
 def _is_float32(node: fx.Node) -> bool:
     import torch
 
-    value = getattr(node, "meta", {}).get("val")
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 

@@ -85,7 +85,8 @@ def _inline_regions(graph_module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or not str(node.target).startswith("wrap_with_"):
             continue
-        position, region = next((i, a) for i, a in enumerate(node.args) if getattr(a, "op", "") == "get_attr")
+        nodes = ((i, a) for i, a in enumerate(node.args) if isinstance(a, fx.Node))
+        position, region = next((i, a) for i, a in nodes if a.op == "get_attr")
         submodule = graph_module.get_submodule(region.target)
         _inline_regions(submodule)
         operands = iter(node.args[position + 1 :])

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from ...compiler.rules import operator_of
-from ...upstream.torch import disable_current_modes, tree_map_only
+from ...upstream.torch import FakeTensor, OpOverload, disable_current_modes, tree_map_only
 from .border import Border, HostFunction, attach
 from .calls import Calls
 
@@ -30,12 +30,11 @@ def to_host(value: Any) -> Any:
     """A host tensor for a device tensor: over the same bytes where it is real, of the same layout where it is fake."""
     if not is_device_tensor(value):
         return value
-    mode = getattr(value, "fake_mode", None)
-    if mode is None:
+    if not isinstance(value, FakeTensor):
         # AOTAutograd compiles under a fake mode, but a constant of the graph is real.
         with disable_current_modes():
             return torch.ops.neuron_sim.alias_cpu(value)
-    with mode:
+    with value.fake_mode:
         return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cpu")
 
 
@@ -87,7 +86,8 @@ def draws_random_numbers(graph_module: fx.GraphModule) -> bool:
     """Return whether running the graph moves a random generator."""
     operators = [operator_of(node) for node in graph_module.graph.nodes if node.op == "call_function"]
     return any(
-        torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()) or any(r in str(operator) for r in _RANDOM)
+        (isinstance(operator, OpOverload) and torch.Tag.nondeterministic_seeded in operator.tags)
+        or any(name in str(operator) for name in _RANDOM)
         for operator in operators
     )
 

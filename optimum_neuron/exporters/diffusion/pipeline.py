@@ -89,6 +89,10 @@ class PreparedPipeline:
     """What was added to the pipeline of the folder."""
 
     @property
+    def host(self) -> None:
+        """None: each of `parts` has host code."""
+
+    @property
     def models(self) -> dict[str, nn.Module]:
         """Models without weights by their names in the pipeline."""
         return compiled_models(self.stock)

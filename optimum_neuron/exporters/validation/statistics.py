@@ -142,9 +142,8 @@ def rounds_to_8_bits(config: CompileConfig) -> bool:
 
     A value in the middle between two numbers then becomes one of them here, and the other one there.
     """
-    scheme = getattr(config, "quantization", None)
-    is_dynamic = scheme is not None and parse_schemes(scheme)[0].is_dynamic
-    return is_dynamic or getattr(config, "kv_cache_dtype", "auto") != "auto"
+    is_dynamic = config.quantization is not None and parse_schemes(config.quantization)[0].is_dynamic
+    return is_dynamic or config.kv_cache_dtype != "auto"
 
 
 def rounding_dtype(config: CompileConfig) -> str:

@@ -203,7 +203,7 @@ def graph_layers(family: Family) -> dict[str, str]:
 
 def known_kinds(decoder: nn.Module, adapters: RowAdapters | None) -> dict[str, tuple[int, ...]]:
     """Return the equal layers of a family's decoder as `capture` takes them; adapters may differ by layer."""
-    kinds = getattr(decoder, "kinds", None) if adapters is None else None
+    kinds = decoder.kinds if isinstance(decoder, Decoder) and adapters is None else None
     return {} if kinds is None else {f"{MODEL}.layers": kinds}
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ...base.foreign import module_facts, pipeline_facts
 from ...base.wording import first_line
 from ...compiler import capture_error, fakes_of, quiet, swapped
 from ...engine import Call, Leaf, flatten, unflatten
@@ -249,7 +250,7 @@ def _encode(recorder: CallRecorder, vae: Any, size: tuple[int, int, int]) -> Non
 def in_place(pipe: DiffusionPipeline, models: Mapping[str, Any]) -> Iterator[None]:
     """Let a pipeline have other models and no safety checker, and show no progress, for a while."""
     own = {name: getattr(pipe, name) for name in models}
-    progress = dict(getattr(pipe, "_progress_bar_config", {}))
+    progress = dict(pipeline_facts(pipe)._progress_bar_config or {})
     try:
         for name, model in models.items():
             setattr(pipe, name, model)
@@ -296,7 +297,7 @@ def example_arguments(
     if names.keys() & {"image", "control_image", "mask_image"}:
         picture = [_picture(height or 64, width or 64)] * batch_size
         picture = picture[0] if batch_size == 1 else picture
-    num_nets = len(getattr(getattr(pipe, "controlnet", None), "nets", ()))
+    num_nets = len(module_facts(pipeline_facts(pipe).controlnet).nets or ())
     control = "control_image" if "control_image" in names else "image"
     candidates = {
         "prompt": ["a picture"] * batch_size if batch_size > 1 else "a picture",

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...base.foreign import pipeline_facts, tokenizer_facts
 from ...base.upstream_rules import follows_upstream, tell_ignored
 from ...errors import ConfigError
-from ...sources.pipelines import DENOISERS, denoiser_name
+from ...sources.pipelines import DENOISERS, denoiser_name, denoiser_of
 from .configuration import NeuronDiffusionConfig
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def with_effects(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> Neu
         raise ConfigError(message, hint=f"Pass {own!r}.", option="data_parallel_mode", value=mode)
     if config.sequence_length is None or "max_sequence_length" in inspect.signature(type(stock).__call__).parameters:
         return config
-    length = getattr(getattr(stock, "tokenizer", None), "model_max_length", None)
+    length = tokenizer_facts(pipeline_facts(stock).tokenizer).model_max_length
     if length == config.sequence_length:
         return config
     shown = f"sequence_length={config.sequence_length}"
@@ -41,14 +42,15 @@ def with_effects(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> Neu
 
 def with_sizes(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> NeuronDiffusionConfig:
     """Return a configuration with the size of pictures that a pipeline makes by default, where it has none."""
-    denoiser = getattr(stock, denoiser_name(stock) or "", None)
-    of_model = getattr(getattr(denoiser, "config", None), "sample_size", None)
-    sample_size = getattr(stock, "default_sample_size", None) or of_model or 64
-    side = sample_size * getattr(stock, "vae_scale_factor", 1) if isinstance(sample_size, int) else 512
+    facts, denoiser = pipeline_facts(stock), denoiser_of(stock)
+    of_model = None if denoiser is None else denoiser.config.get("sample_size")
+    sample_size = facts.default_sample_size or of_model or 64
+    side = sample_size * (facts.vae_scale_factor or 1) if isinstance(sample_size, int) else 512
     return dataclasses.replace(config, height=config.height or side, width=config.width or side)
 
 
 def size_multiple(stock: DiffusionPipeline) -> int:
     """Return the number that height and width of a pipeline's pictures are multiples of."""
-    scale: Any = getattr(stock, "vae_spatial_compression_ratio", None) or getattr(stock, "vae_scale_factor", 1)
-    return int(scale) * (2 if getattr(stock, "transformer", None) is not None else 1)
+    facts = pipeline_facts(stock)
+    scale = facts.vae_spatial_compression_ratio or facts.vae_scale_factor or 1
+    return int(scale) * (2 if facts.transformer is not None else 1)

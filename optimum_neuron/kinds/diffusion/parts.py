@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from ...base.model_facts import facts_of
 from ...engine import Call
 from ...errors import ConfigError
 from ...models import PLANS, diffusion_plan, require_group_size, split_module
@@ -81,7 +82,7 @@ def split_component(model: nn.Module, group_size: int) -> Shards:
     """Give a component without weights the shapes of one core."""
     if group_size == 1:
         return Shards()
-    name = getattr(model.config, "model_type", type(model).__name__)
+    name = facts_of(model.config).model_type or type(model).__name__
     plan = PLANS.get(name) or diffusion_plan(path for path, _ in model.named_modules())
     heads = model.config.num_attention_heads
     require_group_size(group_size, num_heads=heads, model_type=name)

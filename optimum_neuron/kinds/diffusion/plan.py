@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from ...base.core import Choice
+from ...base.foreign import module_facts
+from ...base.model_facts import facts_of
 from ...compiler import Captured, Program, capture
 from ...engine import Call, Calls, Leaf, Signature, flatten, unflatten
 from ...models import persistent_buffers
@@ -84,7 +86,7 @@ def _capture(model: torch.nn.Module, call: Call, shorten: bool) -> Captured:
 
 def _scenarios(calls: Calls, reference: torch.nn.Module) -> Iterator[Scenario]:
     for call in calls.calls:
-        inputs = _random_inputs(call, getattr(reference, "config", None))
+        inputs = _random_inputs(call, module_facts(reference).config)
 
         def actual(call: Call = call, inputs: list[torch.Tensor] = inputs) -> Results:
             result = calls(call.method, unflatten(call.arguments, inputs))
@@ -112,7 +114,7 @@ def _random(leaf: Leaf, config: object, generator: torch.Generator) -> torch.Ten
         return torch.randn(leaf.shape, generator=generator).to(dtype)
     if dtype == torch.bool or name.endswith("mask"):
         return torch.ones(leaf.shape, dtype=dtype)
-    limit = getattr(config, "vocab_size", 2) if name == "input_ids" else 2
+    limit = (facts_of(config).vocab_size or 2) if name == "input_ids" else 2
     return torch.randint(limit, leaf.shape, generator=generator, dtype=dtype)
 
 

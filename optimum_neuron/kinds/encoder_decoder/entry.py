@@ -25,6 +25,7 @@ from torch import nn
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...base.foreign import module_facts
 from ...base.transformers_types import PreTrainedModel
 from ...models.common import AttentionView
 from ...models.generic import SlotLayer
@@ -213,7 +214,7 @@ def known_positions(model: PreTrainedModel) -> AbstractContextManager[None]:
     """M2M100 compares a position with the size of its table, which would read a tensor's value; lengths are checked
     before anything is compiled.
     """
-    table: Any = getattr(model.get_decoder(), "embed_positions", None)
+    table = module_facts(model.get_decoder()).embed_positions
     if not hasattr(table, "make_weights"):
         return contextlib.nullcontext()
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ...base.foreign import module_facts, pipeline_facts
 from ...errors import ConfigError, NeuronError
 from ...exporters import Prepared
 from ...exporters.diffusion import PreparedPipeline
@@ -28,6 +29,7 @@ from ...sources.pipelines import (
     IMAGE_ADAPTERS,
     PipelineAdditions,
     denoiser_name,
+    denoiser_of,
     empty_component,
     fuse_loras,
 )
@@ -155,8 +157,7 @@ class AdapterMethods:
 
     @property
     def _image_adapter_scales(self) -> list[float] | None:
-        stock = self.prepared.stock
-        return getattr(getattr(stock, denoiser_name(stock) or "", None), "image_adapter_scales", None)
+        return module_facts(denoiser_of(self.prepared.stock)).image_adapter_scales
 
     def _note_scales(self, component: str, scales: list[float]) -> None:
         """Note the scales that are in the weights, for an export of the pipeline."""
@@ -174,7 +175,7 @@ class AdapterMethods:
     def _put(self, loras: dict[str, tuple[str, str | None, float]], **where: object) -> None:
         """Let the weights be the plain ones with these adapters."""
         stock = self.prepared.stock
-        names = [n for n in getattr(stock, "_lora_loadable_modules", ()) if n in self.prepared.parts]
+        names = [n for n in pipeline_facts(stock)._lora_loadable_modules or () if n in self.prepared.parts]
         plain = self._plain or {name: _state(self.prepared.parts[name]) for name in names}
         models = {name: _with_weights(self.prepared.parts[name], plain[name]) for name in names}
         if loras:

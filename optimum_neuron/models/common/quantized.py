@@ -60,7 +60,7 @@ def quantized_product(x_I: torch.Tensor, linear: nn.Module) -> torch.Tensor:
     """Multiply by a quantized weight, in the dtype of `x_I`, which is quantized too if the layer says so."""
     if linear.is_dynamic:
         return DYNAMIC_LINEAR(x_I, numbers_of(linear), linear.weight_scale, linear.bias)
-    zero = getattr(linear, "weight_zero", None)
+    zero = linear._parameters.get("weight_zero")
     return QUANTIZED_LINEAR(x_I, numbers_of(linear), linear.weight_scale, zero, linear.bias)
 
 

@@ -118,7 +118,7 @@ def read_decoder(
         layers = [LayerKind(rotary=rotary, window=window) for window in read_windows(config)]
     kinds = (layers,) * config.num_hidden_layers if isinstance(layers, LayerKind) else tuple(layers)
     options = read_sizes(config) | dict.fromkeys(("has_qkv_bias", "has_output_bias"), has_attention_bias) | options
-    options.setdefault("activation", getattr(config, "hidden_act", "silu"))
+    options.setdefault("activation", facts_of(config).hidden_act or "silu")
     if "norm" not in options:
         options["norm"] = Norm(eps=config.rms_norm_eps)
     makers = {"attention": attention, "feed_forward": feed_forward}

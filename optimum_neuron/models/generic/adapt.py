@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.foreign import module_facts
 from ...base.model_facts import facts_of
 from ...upstream.cache_argument import CACHE
 from ...upstream.contract import replaced
@@ -60,7 +61,7 @@ def local_layers(model: nn.Module) -> list[tuple[nn.Module, int]]:
     return [
         (module, window)
         for module in model.modules()
-        if window is not None and getattr(module, "attention_type", None) == "local" and hasattr(module, "attention")
+        if window is not None and module_facts(module).attention_type == "local" and hasattr(module, "attention")
     ]
 
 

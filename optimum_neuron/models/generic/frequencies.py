@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from ...base.foreign import module_facts
 from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import CaptureError
@@ -37,7 +38,7 @@ def fix_frequencies(model: nn.Module, text_config: PreTrainedConfig, num_tokens:
             sequence_length=num_tokens,
         )
     for module in model.modules() if limits else ():
-        kinds = getattr(module, "rope_type", None)
+        kinds = module_facts(module).rope_type
         if isinstance(kinds, dict):
             module.rope_type = {layer: "default" if kind in limits else kind for layer, kind in kinds.items()}
         elif kinds in limits:

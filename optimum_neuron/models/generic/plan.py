@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from ...base.foreign import module_facts
 from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import ModelError
@@ -77,7 +78,7 @@ def _plan(model: nn.Module, config: PreTrainedConfig) -> dict[str, str]:
         return {path: ours[name] for path in paths for name in ours if path == name or path.endswith(f".{name}")}
     return {
         path: _style(path, style)
-        for path, style in dict(getattr(model, "tp_plan", None) or {}).items()
+        for path, style in dict(module_facts(model).tp_plan or {}).items()
         if path in paths and style not in _ON_EVERY_CORE
     }
 

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
+from ...base.foreign import module_facts
 from ...upstream.cache_argument import takes_cache
 from ...upstream.contract import replaced
 from ...upstream.modeling_files import (
@@ -72,7 +73,7 @@ def tuned_temperature(model: nn.Module, positions_BT: torch.Tensor) -> Iterator[
     layers: list[Any] = [
         module
         for module in model.modules()
-        if getattr(module, "attn_temperature_tuning", False) and not getattr(module, "use_rope", True)
+        if (facts := module_facts(module)).attn_temperature_tuning and facts.use_rope == 0
     ]
     handles = []
     for layer in layers:

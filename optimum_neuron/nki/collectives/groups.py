@@ -51,7 +51,7 @@ def tensor_pair(
     pair = tuple(srcs), tuple(dsts)
     both = (*pair[0], *pair[1])
     problem = None
-    places = {getattr(tensor, "buffer", None) for tensor in both}
+    places = {tensor.buffer for tensor in both if isinstance(tensor, NkiTensor)}
     if not all(isinstance(tensor, NkiTensor) for tensor in both) or not pair[0] or len(pair[0]) != len(pair[1]):
         problem = "takes lists of tensors, as many sources as results", "Pass srcs=[x], dsts=[y]."
     elif not places <= memories or (Buffer.sbuf in places and len(places) > 1):

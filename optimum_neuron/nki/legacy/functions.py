@@ -30,6 +30,7 @@ from .tiles import (
     masked,
     nl,
     older,
+    region_of,
     resolved,
 )
 
@@ -56,8 +57,7 @@ def store(dst: Any, value: Any, *, mask: Mask = None) -> None:
         copy_to(target, full((target.shape[0], max(1, target.size // target.shape[0])), number, target.dtype))
         return
     if mask is None:
-        region = getattr(value, "region", None)
-        tile = resolved(value)
+        region, tile = region_of(value), resolved(value)
         if region is not None:
             tile, target = older(tile).part(region), older(target).part(region)
     else:
@@ -70,8 +70,7 @@ def store(dst: Any, value: Any, *, mask: Mask = None) -> None:
 
 
 def _require(value: object, function: str, name: str, *, is_hbm: bool) -> None:
-    buffer = getattr(value, "buffer", None)
-    if not isinstance(value, OlderTensor | IndexedTile) or buffer is None or buffer.is_hbm != is_hbm:
+    if not isinstance(value, OlderTensor | IndexedTile) or value.buffer.is_hbm != is_hbm:
         place = "hbm" if is_hbm else "sbuf or psum"
         refuse(Rule.PLACE, instruction=function, place=place, operand=name, value=value)
 

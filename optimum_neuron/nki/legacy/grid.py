@@ -22,10 +22,12 @@ class nc(int):  # noqa: N801 - the vendor's name
 class SpmdDim(int):
     """A dimension of the grid of two factors, one of which may go over physical cores."""
 
+    factors: tuple[int, ...]
+
     def __new__(cls, *factors: int) -> SpmdDim:
         """Return the product of its factors."""
         result = super().__new__(cls, math.prod(int(factor) for factor in factors))
-        result.factors = factors  # type: ignore[attr-defined]
+        result.factors = factors
         return result
 
 
@@ -33,7 +35,7 @@ def physical_core(rank: tuple[int, ...], sizes: tuple[Any, ...]) -> int:
     """Return which physical core runs a program; all run on the first where no dimension names cores."""
     core = 0
     for place, size in zip(rank, sizes, strict=True):
-        factors = getattr(size, "factors", (size,))
+        factors = size.factors if isinstance(size, SpmdDim) else (size,)
         for factor in reversed(factors):
             place, index = divmod(place, int(factor))
             if isinstance(factor, nc):

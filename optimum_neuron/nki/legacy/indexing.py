@@ -40,7 +40,7 @@ class IndexTile(np.ndarray):
         return result
 
     def __array_finalize__(self, parent: object) -> None:
-        self.grid, self.is_dynamic = None, getattr(parent, "is_dynamic", False)
+        self.grid, self.is_dynamic = None, isinstance(parent, IndexTile) and parent.is_dynamic
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         """Compute with arrays; the result has the grid of its inputs where theirs agree."""

@@ -257,6 +257,11 @@ def fresh(shape: Any, dtype: Dtype, buffer: Buffer = Buffer.sbuf) -> OlderTensor
     return tensor
 
 
+def region_of(value: object) -> Region | None:
+    """Return what a mask leaves of a tile; None without a mask."""
+    return getattr(value, "region", None)
+
+
 def masked(tile: OlderTensor, region: Region) -> OlderTensor:
     """Return a result that knows what its mask left."""
     if not region.is_all:
@@ -285,7 +290,7 @@ def assign(dst: NkiTensor, value: object) -> None:
         value.run(dst, False)
         return
     source = value.view(None) if isinstance(value, IndexedTile | Product) else value
-    region = getattr(source, "region", None)
+    region = region_of(source)
     if not isinstance(source, NkiTensor):
         copy_to(dst, source.item() if isinstance(source, np.generic) else source)
         return
@@ -325,7 +330,7 @@ def add_to(dst: NkiTensor, value: object) -> None:
     if isinstance(value, Product) and value.tile is None and dst.buffer is Buffer.psum:
         value.run(dst, None)
         return
-    region = getattr(value, "region", None)
+    region = region_of(value)
     other = resolved(value)
     if not isinstance(other, NkiTensor):
         ins.tensor_scalar(dst, dst, OPERATORS["add"], other)

@@ -16,7 +16,7 @@ from ..core import refuse, require
 from ..indirect import IndirectTensor
 from ..rulebook import Rule
 from ..tensor import NkiTensor
-from .indexing import Region, addresses, strided
+from .indexing import IndexTile, Region, addresses, strided
 
 
 def check_kinds(tensor: NkiTensor, keys: Sequence[Any], kinds: tuple[type, ...]) -> None:
@@ -45,7 +45,7 @@ def elements(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -
     """Return the elements that index tiles name and a mask leaves, as a view."""
     if region.is_empty:
         return type(tensor)(tensor.storage, tensor.data.new_empty(region.sizes))
-    dynamic = any(getattr(index, "is_dynamic", False) for index in indices)
+    dynamic = any(isinstance(index, IndexTile) and index.is_dynamic for index in indices)
     if not dynamic:
         _check_bounds(tensor, indices, region)
     plain = [np.asarray(index) for index in indices]

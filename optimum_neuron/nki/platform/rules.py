@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...base.foreign import name_of
 from ...errors import KernelError
 from .. import language
 from ..operators import Operator
@@ -61,14 +62,18 @@ def check(kernel: Callable[..., Any]) -> None:
     )
 
 
-def _plain(function: object) -> Any:
+def _plain(function: Any) -> Any:
     """Return the function that a kernel, a partial or a method is of."""
     while True:
-        inner = getattr(function, "function", None) or getattr(function, "func", None)
-        inner = inner or getattr(function, "__wrapped__", None) or getattr(function, "__func__", None)
-        if inner is None or not callable(inner):
+        function = inspect.unwrap(function)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif callable(inner := getattr(function, "function", None)):  # of a kernel, whose module is above this one
+            function = inner
+        else:
             return function
-        function = inner
 
 
 class _Reader:
@@ -81,8 +86,7 @@ class _Reader:
 
     def read(self, function: object) -> None:
         """Read a function of Python, and those that it calls."""
-        code = getattr(function, "__code__", None)
-        if code is None or code in self._done:
+        if not isinstance(function, types.FunctionType) or (code := function.__code__) in self._done:
             return
         tree = _tree(function)
         if tree is None:
@@ -135,7 +139,7 @@ class _Reader:
         if found is _MISSING or isinstance(found, Operator):
             return
         called, name = _plain(found), ast.unparse(node.func)
-        own_name = str(getattr(called, "__name__", ""))
+        own_name = name_of(called)
         if _module(called) in _OURS:
             return
         if isinstance(called, type) and called.__module__ != "builtins":
@@ -233,7 +237,11 @@ def _found(node: ast.AST, function: Any) -> Any:
 
 
 def _module(called: object) -> str:
-    return str(getattr(called, "__module__", None) or type(called).__module__).partition(".")[0]
+    return _full_module(called).partition(".")[0]
+
+
+def _full_module(called: object) -> str:
+    return str(getattr(called, "__module__", None) or type(called).__module__)
 
 
 @functools.cache
@@ -246,5 +254,5 @@ def _is_library(called: object) -> bool:
     module = _module(called)
     if module in sys.stdlib_module_names:
         return True
-    file = getattr(sys.modules.get(getattr(called, "__module__", None) or module), "__file__", None) or ""
+    file = getattr(sys.modules.get(_full_module(called)), "__file__", None) or ""
     return any(part in file for part in _folders())

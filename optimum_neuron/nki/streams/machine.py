@@ -308,7 +308,8 @@ def _plain(item: object, indices: Indices) -> Any:
 
 def named(name: doc.Name) -> Any:
     """Return the operator or the member of an enumeration that an operand names."""
-    members: Any = OPERATORS if name.kind == "Operator" else getattr(ENUMS.get(name.kind), "__members__", {})
+    kind = ENUMS.get(name.kind)
+    members: Any = OPERATORS if name.kind == "Operator" else {} if kind is None else kind.__members__
     if name.name not in members:
         message = f"There is no {name.kind} {name.name!r}."
         raise KernelError(message, hint="Trace the kernel again.", rule="stream", line=current().line)

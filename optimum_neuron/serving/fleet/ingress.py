@@ -17,6 +17,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from ...base.foreign import plain_value
 from ...errors import QueueFullError, RequestError, nearest
 from ..answers import Call, Event
 from ..deployment import ENDPOINTS, Answer, Deployment
@@ -185,7 +186,7 @@ class Fleet(Deployment):
         for group in self.config.groups:
             deployment = deployments.get(group.name)
             states = {} if deployment is None else deployment.replica_states
-            names = {str(getattr(state, "value", state)): count for state, count in states.items()}
+            names = {str(plain_value(state)): count for state, count in states.items()}
             state = "ready" if names.get("RUNNING") else "loading"
             if deployment is not None and "FAILED" in str(deployment.status) and state != "ready":
                 state = "failed"

@@ -30,7 +30,9 @@ class Replica:
 
     def __init__(self, group: ReplicaGroup, options: ServeOptions) -> None:
         self._group, self._options = group, options
-        self._opened = {} if group.is_multiplexed else {spec.name: Opened(spec, options) for spec in group.models}
+        self._opened: dict[str, Opened] = {}
+        if not group.is_multiplexed:
+            self._opened = {spec.name: Opened(spec, options) for spec in group.models}
 
     async def answer(self, endpoint: str, body: object, call: dict[str, Any]) -> AsyncIterator[Part]:
         """Yield the parts of an answer; see `Deployment.answer`."""
@@ -79,7 +81,7 @@ class Replica:
 
     def __del__(self) -> None:
         """Ray calls it after the last request: give the cores back."""
-        for opened in getattr(self, "_opened", {}).values():
+        for opened in self._opened.values():
             opened.close()
 
 

@@ -15,6 +15,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.utils.chat_template_utils import mark_control_tokens
 
+from ...base.foreign import module_facts
 from ...base.transformers_types import PreTrainedTokenizerBase
 from ...errors import RequestError, nearest
 from ..answers import Call
@@ -69,7 +70,7 @@ class Transcriber(BatchedModel):
         """ISO codes and English names to the names that Whisper's `generate` takes; empty for one language."""
         from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-        settings = getattr(self.model, "generation_config", None)
+        settings = module_facts(self.model).generation_config
         if not self.is_whisper or settings is None or not getattr(settings, "is_multilingual", False):
             return {}
         codes = [token.strip("<|>") for token in settings.lang_to_id]
@@ -159,7 +160,7 @@ async def transcribe(
     """Return the answer to a body: JSON, or a text for `text`, `srt`, and `vtt`."""
     samples = await model.run(read_recording, body.file, model.rate)
     settings = await model.run(model.settings, body)
-    granularities = getattr(body, "timestamp_granularities", [])
+    granularities = body.timestamp_granularities if isinstance(body, TranscriptionRequest) else []
     kinds = [False] if not granularities else [kind == "word" for kind in dict.fromkeys(granularities)]
     items = [
         Recording(

@@ -100,7 +100,7 @@ def _read(path: Path, *, is_table: bool) -> list[Mapping[Any, Any]]:
         text = path.read_text(encoding="utf-8-sig")
         return list(csv.DictReader(io.StringIO(text))) if is_table else _json_rows(text)
     except (OSError, ValueError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (isinstance(error, OSError) and error.strerror) or error
         message = f"The trace {path} cannot be read: {reason}."
         hint = "Pass a file of JSON lines or CSV, or poisson:RATE."
         raise ConfigError(message, hint=hint, option="simulate", value=str(path)) from error

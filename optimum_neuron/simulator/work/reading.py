@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from ...base.foreign import module_facts
 from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...errors import ModelError
@@ -93,7 +94,7 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
         position_width=0 if positions is None else positions.embedding_dim,
         position_elements=0 if positions is None else positions.weight.numel(),
         num_end_vectors=_num_end_vectors(model, stack),
-        has_head_bias=getattr(head, "bias", None) is not None,
+        has_head_bias=module_facts(head).bias is not None,
         num_parameters=sum(p.numel() for p in stack.parameters()) + ends,
         max_positions=facts_of(text).max_position_embeddings,
         dtype=str(config.dtype).removeprefix("torch.") if facts_of(config).dtype else None,
@@ -264,7 +265,7 @@ def latent_sizes(text: PreTrainedConfig) -> LatentSizes | None:
 def state_sizes(layer: Any) -> StateSizes | None:
     """Read the state that a layer carries over tokens; None without one."""
     for path, module in layer.named_modules():
-        decay = getattr(module, "A_log", None)
+        decay = module_facts(module).A_log
         if decay is None:
             continue
         sizes = vars(module)

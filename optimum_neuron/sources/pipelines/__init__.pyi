@@ -6,6 +6,7 @@ from .additions import (
     DENOISERS as DENOISERS,
     PipelineAdditions as PipelineAdditions,
     denoiser_name as denoiser_name,
+    denoiser_of as denoiser_of,
     split_additions as split_additions,
 )
 from .bare import bare_pipeline as bare_pipeline

@@ -148,6 +148,12 @@ def denoiser_name(pipe: DiffusionPipeline) -> str | None:
     return next((name for name in DENOISERS if getattr(pipe, name, None) is not None), None)
 
 
+def denoiser_of(pipe: DiffusionPipeline) -> Any:
+    """Return the model that runs in every step of a pipeline, or None."""
+    name = denoiser_name(pipe)
+    return None if name is None else getattr(pipe, name)
+
+
 def split_additions(options: Mapping[str, Any]) -> tuple[PipelineAdditions, dict[str, Any]]:
     """Take what is added to a pipeline out of a set of keywords; return it, and the others."""
     names = {*ADDITION_OPTIONS, *ADDITION_SYNONYMS, *ADDITION_GROUPS}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...base.foreign import pipeline_facts
 from ...base.model_facts import facts_of
 from ...base.wording import first_line
 from ...errors import ModelError
@@ -92,7 +93,7 @@ def _require_models(
     source: ModelSource, kind: type[DiffusionPipeline], parameters: Mapping[str, Any], models: Mapping[str, Any]
 ) -> None:
     """Reject a pipeline without the models that every call needs."""
-    optional = getattr(kind, "_optional_components", ())
+    optional = pipeline_facts(kind)._optional_components or ()
     missing = [
         name for name in ("unet", "transformer", "vae") if name in parameters and name not in (*models, *optional)
     ]

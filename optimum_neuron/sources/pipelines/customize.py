@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from ...base.foreign import pipeline_facts
 from ...errors import ModelError
 from ..source import ModelSource
 from .adapters import apply_adapters
@@ -77,7 +78,7 @@ def customize(
         pipe = stock_pipeline(source, kind, loaded)
         before = {id(part) for part in pipe.components.values()}
         apply_adapters(pipe, additions, **where)
-        adapted = {*DENOISERS, *getattr(pipe, "_lora_loadable_modules", ())}
+        adapted = {*DENOISERS, *(pipeline_facts(pipe)._lora_loadable_modules or ())}
         loaded |= {
             name: part
             for name, part in pipe.components.items()

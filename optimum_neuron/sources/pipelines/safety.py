@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ...base.core import Choice
+from ...base.foreign import pipeline_facts
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -33,7 +34,7 @@ def compiled_models(pipe: DiffusionPipeline) -> dict[str, nn.Module]:
 
 def cast_checker(pipe: DiffusionPipeline, dtype: str) -> None:
     """Let a pipeline have its safety checker in the dtype of its models, as its input has; a given one is copied."""
-    checker, wanted = getattr(pipe, SAFETY_CHECKER, None), getattr(torch, dtype)
+    checker, wanted = pipeline_facts(pipe).safety_checker, getattr(torch, dtype)
     if checker is not None and checker.dtype != wanted:
         setattr(pipe, SAFETY_CHECKER, copy.deepcopy(checker).to(wanted))
 

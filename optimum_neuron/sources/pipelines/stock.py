@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.foreign import module_facts
 from ...base.progress import hidden_bars
 from ...base.wording import first_line
 from ...errors import ModelError, nearest
@@ -80,7 +81,7 @@ def component_sources(
         if name not in inspect.signature(kind.__init__).parameters or not isinstance(row, (list, tuple)):
             continue
         if (module := modules.get(name)) is not None:
-            is_transformers = hasattr(getattr(module, "config", None), "model_type")
+            is_transformers = hasattr(module_facts(module).config, "model_type")
             config = module.config if is_transformers else DiffusersConfig(describe_module(module))
             sources[name] = ModelSource(name=name, folder=source.folder, config=config, revision=None, module=module)
         elif row[0] in ("diffusers", "transformers") and row[1] is not None and _is_model(source.folder, name, row):

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from ...base.foreign import module_facts
+
 MULTI = "MultiControlNetModel"
 """diffusers' class of several ControlNets."""
 NETS = "nets"
@@ -29,9 +31,10 @@ def describe_module(module: Any) -> dict[str, Any]:
         return {"_class_name": type(module).__name__, NETS: [describe_module(net) for net in module.nets]}
     data = {name: value for name, value in module.config.items() if name != "_name_or_path"}
     data["_class_name"] = type(module).__name__
-    layers = getattr(getattr(module, "encoder_hid_proj", None), "image_projection_layers", None)
+    facts = module_facts(module)
+    layers = module_facts(facts.encoder_hid_proj).image_projection_layers
     if layers is not None:
-        scales = getattr(module, "image_adapter_scales", [1.0] * len(layers))
+        scales = facts.image_adapter_scales or [1.0] * len(layers)
         rows = zip(layers, scales, strict=True)
         data[IMAGE_ADAPTERS] = [{"class": type(layer).__name__, "scale": scale} for layer, scale in rows]
         data["encoder_hid_dim_type"] = None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import set_seed
 
+from ...base.foreign import module_facts
 from ...base.transformers_types import TrainingArguments
 from ...checkpoints import resolve_model
 from ...errors import ConfigError
@@ -219,7 +220,7 @@ def configuration_for(trainer: type[PostTrainingMixin], arguments: TrainingArgum
     if isinstance(arguments, kind):
         return arguments
     if arguments is None:
-        name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
+        name = model if isinstance(model, str) else module_facts(model).name_or_path or ""
         method = kind.__name__.removeprefix("Neuron").removesuffix("Config")
         return kind(output_dir=f"{name.rstrip('/').rpartition('/')[2] or 'model'}-{method}")
     message = f"{trainer.__name__} needs a {kind.__name__}, not {type(arguments).__name__}."

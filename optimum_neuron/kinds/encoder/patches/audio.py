@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ....base.foreign import module_facts
 from ....base.model_facts import facts_of
 from ....base.transformers_types import PreTrainedModel
 from ....upstream.contract import replaced
@@ -61,7 +62,7 @@ def _normed_by_mask(model: nn.Module, arguments: Arguments) -> Iterator[None]:
     lengths_B = arguments["attention_mask"].sum(dim=1)
     with contextlib.ExitStack() as stack:
         for module in model.modules():
-            conv, norm = getattr(module, "conv", None), getattr(module, "layer_norm", None)
+            conv, norm = module_facts(module).conv, module_facts(module).layer_norm
             if isinstance(conv, nn.Conv1d) and isinstance(norm, nn.GroupNorm):
                 frames_B = (lengths_B - conv.kernel_size[0]) // conv.stride[0] + 1
                 stack.enter_context(masked_norm(norm, frames_B))
