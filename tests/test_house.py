@@ -88,9 +88,19 @@ INSIDE = {
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 """A function's docstring does not count: the code should fit a screen, and its documentation should be complete."""
 
-MAX_ANY_PERCENT, MAX_GETATTR_WITH_DEFAULT = 5, 42
+MAX_ANY_PERCENT, MAX_GETATTR_WITH_DEFAULT = 4.6, 42
 """Arguments that are annotated with `Any` alone, and calls such as `getattr(x, "name", None)`: lower them, never raise
-them. Own objects declare their attributes; configurations of transformers are read by `base/model_facts.py`."""
+them. Own objects declare their attributes; configurations of transformers are read by `base/model_facts.py`, other
+objects of libraries by `base/foreign.py`."""
+OTHER_CONFIGS = {
+    "base/foreign.py",
+    "exporters/peer_options.py",
+    "modeling/medusa.py",
+    "models/generic/model.py",
+    "sources/source.py",
+    "transformers_neuronx/checkpoint.py",
+}
+"""Files in which `config: Any` is a configuration of another library; our own have their class."""
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "optimum_neuron"
@@ -209,6 +219,17 @@ def test_arguments_have_types_and_attributes_are_declared():
     with_default = [call for call in calls if len(call.args) == 3 and isinstance(call.args[1], ast.Constant)]
     assert 100 * hints.count("Any") <= MAX_ANY_PERCENT * len(hints)
     assert len(with_default) <= MAX_GETATTR_WITH_DEFAULT
+
+
+def test_configurations_of_this_package_have_their_class():
+    untyped = set()
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation and ast.unparse(node.annotation) == "Any":
+                name = node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
+                if name in ("config", "neuron_config", "inference_config"):
+                    untyped.add(str(file))
+    assert untyped == OTHER_CONFIGS
 
 
 OPEN = {("base",), ("files",), ("options",), ("upstream",)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any
 
 from transformers import ContinuousBatchingConfig
 
@@ -57,7 +56,7 @@ _WITHOUT_EFFECT = {
 """Fields that change nothing, and why."""
 
 
-def read_settings(config: Any, runner: Runner) -> ManagerSettings:
+def read_settings(config: ContinuousBatchingConfig | None, runner: Runner) -> ManagerSettings:
     """Return the settings of a manager.
 
     Args:

@@ -24,6 +24,7 @@ from ..base.wording import counted
 from ..compiler import MemoryNeed, Program, fullest_need, stage_needs
 from ..compiler.lower import HostCode
 from ..hardware import Target, resolve_instance
+from ..options.configuration import CompileConfig
 from ..runtime import CoreClaim, LoadedProgram, PrivateCore, require_fit, require_room
 from ..sources import ModelSource
 from ..weights import BoundWeights, TensorSource
@@ -47,7 +48,7 @@ class Prepared:
     """A compiled model with the record of its compile; bound to weights and loaded if the checkpoint has weights."""
 
     source: ModelSource
-    config: Any
+    config: CompileConfig
     """Complete configuration, of the class that the task has."""
     target: Choice[Target]
     artifact: Artifact

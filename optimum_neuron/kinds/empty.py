@@ -46,7 +46,7 @@ def empty_model(source: ModelSource, config: CompileConfig, *, attention: str | 
     return model.eval()
 
 
-def split_empty(model: PreTrainedModel, config: Any, *, ends: bool) -> Shards:
+def split_empty(model: PreTrainedModel, config: CompileConfig, *, ends: bool) -> Shards:
     """Divide such a model among the cores that a configuration asks for; `ends` divides its vocabulary too."""
     if config.tensor_parallel_size == 1:
         return Shards()

@@ -37,11 +37,15 @@ from .two_step import TwoStepExport
 if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
 
+    from ..options.configuration import NeuronConfig
+
 logger = logging.getLogger(__name__)
 
 
 class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
     """The base of the compiled models that continue a prompt; it has no `forward`."""
+
+    neuron_config: NeuronConfig
 
     main_input_name = "input_ids"
 

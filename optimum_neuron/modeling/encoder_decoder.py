@@ -9,7 +9,7 @@ Shape legend: R rows, S hidden states of a source, T new target tokens, D hidden
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import GenerationConfig
@@ -28,11 +28,16 @@ from .checks import HostCallable, check_rows, checked_mask
 from .generation import NeuronGenerativeModel, known_inputs
 from .targets import check_labels, label_loss, shifted_labels
 
+if TYPE_CHECKING:
+    from ..kinds.encoder_decoder import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
+
 logger = logging.getLogger(__name__)
 
 
 class NeuronEncoderDecoder(NeuronGenerativeModel):
     """A compiled encoder and decoder behind transformers' generation interface."""
+
+    neuron_config: NeuronSeq2SeqConfig | NeuronSpeechSeq2SeqConfig
 
     encoder: Any
     """The compiled encoder, as `generate` calls it."""

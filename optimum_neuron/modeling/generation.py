@@ -31,6 +31,9 @@ from .token_loop import TRANSFORMERS, TokenLoop, choose_loop
 if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
 
+    from ..kinds.encoder_decoder import NeuronSeq2SeqConfig, NeuronSpeechSeq2SeqConfig
+    from ..options.configuration import NeuronConfig
+
 logger = logging.getLogger(__name__)
 
 _FIXED_SETTINGS = {
@@ -45,6 +48,8 @@ _FIXED_SETTINGS = {
 
 class NeuronGenerativeModel(ContinuousBatching, GenerationMixin, NeuronModel):
     """A compiled model with `generate`, whose KV cache is part of the program."""
+
+    neuron_config: NeuronConfig | NeuronSeq2SeqConfig | NeuronSpeechSeq2SeqConfig
 
     output_modalities = ("text",)
     base_model_prefix = "model"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -37,6 +37,9 @@ from .checks_image_text import (
 from .features import FeatureDecoderModel
 from .registration import register
 
+if TYPE_CHECKING:
+    from ..kinds.multimodal.image import NeuronImageTextConfig
+
 
 @register
 class NeuronModelForImageTextToText(FeatureDecoderModel):
@@ -56,6 +59,8 @@ class NeuronModelForImageTextToText(FeatureDecoderModel):
         print(processor.decode(model.generate(**inputs, max_new_tokens=32)[0]))
         ```
     """
+
+    neuron_config: NeuronImageTextConfig
 
     task = "image-text-to-text"
     input_modalities = ("image", "text")

@@ -40,7 +40,7 @@ class ModelFacts:
     """Properties of a compiled model; `CompiledModel` adds the methods."""
 
     prepared: Prepared
-    neuron_config: Any
+    neuron_config: CompileConfig
     loaded: LoadedProgram
     _saved_in: Path | None
     """Folder with the current state of the model."""

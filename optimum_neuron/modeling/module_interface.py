@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 import torch
 
 from ..errors import ConfigError, WeightsError
+from ..options.configuration import CompileConfig
 from ..upstream.torch import parse_to
 from ..weights import plain_names
 from .parameters import CheckpointParameters
@@ -32,7 +33,7 @@ class LoadedKeys(NamedTuple):
 class ModuleInterface(CheckpointParameters):
     """The methods of PyTorch's modules and of transformers' models that do not run the model."""
 
-    neuron_config: Any
+    neuron_config: CompileConfig
     generation_config: Any = None
     """Settings of `generate`; None for a model that does not generate."""
     supports_gradient_checkpointing = False

@@ -8,7 +8,7 @@ Shape legend: N audios, L tokens of an audio, D hidden.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -22,6 +22,9 @@ from .checks_features import check_features, encoded_features
 from .checks_image_text import check_known
 from .features import FeatureDecoderModel
 from .registration import register
+
+if TYPE_CHECKING:
+    from ..kinds.multimodal.audio import NeuronAudioTextConfig
 
 
 @register
@@ -42,6 +45,8 @@ class NeuronModelForMultimodalLM(FeatureDecoderModel):
         print(processor.decode(model.generate(**inputs, max_new_tokens=32)[0]))
         ```
     """
+
+    neuron_config: NeuronAudioTextConfig
 
     task = "any-to-any"
     input_modalities = ("audio", "text")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor
@@ -34,6 +34,9 @@ from .program import CompiledProgram
 from .registration import register
 from .sounds import checked_audio
 from .suppression import quick_processors
+
+if TYPE_CHECKING:
+    from ..kinds.encoder_decoder import NeuronSpeechSeq2SeqConfig
 
 
 class NeuronSpeechEncoder(HostCallable):
@@ -84,6 +87,8 @@ class NeuronModelForSpeechSeq2Seq(NeuronEncoderDecoder):
         print(transcribe("speech.wav")["text"])
         ```
     """
+
+    neuron_config: NeuronSpeechSeq2SeqConfig
 
     task = "automatic-speech-recognition"
     kind = "speech"

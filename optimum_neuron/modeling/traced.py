@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import transformers
@@ -26,6 +26,9 @@ from ..sources import TASKS
 from .checks import refuse_layers
 from .loading import NeuronModel, require_one_core_each
 
+if TYPE_CHECKING:
+    from ..kinds.encoder import NeuronEncoderConfig
+
 
 class NeuronTracedModel(NeuronModel):
     """A single-pass model compiled for a simulated NeuronCore; the base of one class for each task.
@@ -38,6 +41,8 @@ class NeuronTracedModel(NeuronModel):
     NEURON_RT_VISIBLE_CORES say which cores these are. "none", the default, loads one copy. With "all", they raise
     `CoreBusyError` where other processes hold some of the cores.
     """
+
+    neuron_config: NeuronEncoderConfig
 
     kind = "encoder"
     base_model_prefix = "model"

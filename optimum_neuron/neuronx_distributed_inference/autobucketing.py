@@ -9,7 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .config import NeuronConfig
+    from .inference_config import InferenceConfig
 
 SMALLEST = 128
 """Smallest bucket."""
@@ -55,7 +59,7 @@ def generate_buckets_on_chunk_size(q_tile_size: int, max_context_len: int) -> li
     return [q_tile_size * number for number in sorted({1, (most - 1) // 2 + 1, most})]
 
 
-def generate_buckets_for_chunked_prefill_cte(inference_config: Any) -> list[Any]:
+def generate_buckets_for_chunked_prefill_cte(inference_config: InferenceConfig) -> list[Any]:
     """Return pairs of tokens of a chunk and tiles of the cache."""
     config = inference_config.neuron_config
     chunks, longest = config.chunked_prefill_config, config.max_context_length
@@ -69,7 +73,7 @@ def generate_buckets_for_chunked_prefill_cte(inference_config: Any) -> list[Any]
     return _pairs(generate_buckets_on_chunk_size(chunks.kernel_q_tile_size, longest), tiles, False)
 
 
-def generate_buckets_for_cte(inference_config: Any) -> list[Any]:
+def generate_buckets_for_cte(inference_config: InferenceConfig) -> list[Any]:
     """Return the buckets of prompts."""
     config = inference_config.neuron_config
     if config.is_chunked_prefill:
@@ -84,7 +88,7 @@ def generate_buckets_for_cte(inference_config: Any) -> list[Any]:
     return _pairs(new, prefixes, True) if config.is_prefix_caching else new
 
 
-def generate_buckets_for_tkg(inference_config: Any) -> list[Any]:
+def generate_buckets_for_tkg(inference_config: InferenceConfig) -> list[Any]:
     """Return the buckets of steps; with `token_generation_batches`, pairs of rows and slots."""
     config = inference_config.neuron_config
     buckets = generate_buckets_for_fused_spec(inference_config)
@@ -94,7 +98,7 @@ def generate_buckets_for_tkg(inference_config: Any) -> list[Any]:
     return _pairs(rows, buckets, False)
 
 
-def generate_buckets_for_fused_spec(inference_config: Any) -> list[Any]:
+def generate_buckets_for_fused_spec(inference_config: InferenceConfig) -> list[Any]:
     """Return the buckets of steps with a draft."""
     config = inference_config.neuron_config
     smallest = SMALLEST_WITH_PREFIX if config.is_prefix_caching else SMALLEST
@@ -102,12 +106,12 @@ def generate_buckets_for_fused_spec(inference_config: Any) -> list[Any]:
     return _pairs([1], buckets, False) if config.is_prefix_caching else buckets
 
 
-def generate_buckets_for_speculation(inference_config: Any) -> list[Any]:
+def generate_buckets_for_speculation(inference_config: InferenceConfig) -> list[Any]:
     """Return the buckets of checks of a draft's tokens."""
     return _of_steps(inference_config.neuron_config, SMALLEST)
 
 
-def _of_steps(config: Any, smallest: int) -> list[int]:
+def _of_steps(config: NeuronConfig, smallest: int) -> list[int]:
     if not config.enable_bucketing:
         return [config.max_length]
     if config.token_generation_buckets is not None:

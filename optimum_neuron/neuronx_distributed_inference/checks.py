@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import AssertedConfigError, ConfigError, invalid_choice
 from ..options.sizes import is_count
 from ..options.value_types import check_types
-from .keywords import TYPES
+from .keywords import TYPES, Keywords
 
 _BUCKETS = ("buckets", "context_encoding_buckets", "prefix_buckets", "token_generation_buckets")
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -46,13 +46,13 @@ def _are_buckets(value: object) -> bool:
     return all(len(pair) == 2 and is_count(pair[0]) and (pair[1] == 0 or is_count(pair[1])) for pair in pairs)  # noqa: PLR2004
 
 
-def check(config: object) -> None:
+def check(config: Keywords) -> None:
     """Check a complete `NeuronConfig`."""
     for error in (*_sizes(config), *_degrees(config), *_features(config)):
         raise error
 
 
-def _sizes(config: Any) -> Iterator[ConfigError]:
+def _sizes(config: Keywords) -> Iterator[ConfigError]:
     if config.attention_dtype not in (None, config.torch_dtype) and config.cast_type != "as-declared":
         yield AssertedConfigError(
             f"attention_dtype={config.attention_dtype} differs from torch_dtype={config.torch_dtype}.",
@@ -95,7 +95,7 @@ def _lengths(buckets: list[Any]) -> list[int]:
     return [bucket[-1] if isinstance(bucket, (list, tuple)) else bucket for bucket in buckets]
 
 
-def _degrees(config: Any) -> Iterator[ConfigError]:
+def _degrees(config: Keywords) -> Iterator[ConfigError]:
     def wrong(message: str, option: str) -> ConfigError:
         return ConfigError(message, hint="Change one of them.", option=option, value=getattr(config, option))
 
@@ -127,7 +127,7 @@ _BESIDE_BATCHES = (
 """Options that `token_generation_batches` does not go with."""
 
 
-def _features(config: Any) -> Iterator[ConfigError]:
+def _features(config: Keywords) -> Iterator[ConfigError]:
     if config.quantized and config.quantized_checkpoints_path is None:
         message = "quantized=True needs quantized_checkpoints_path."
         yield AssertedConfigError(message, hint="Pass a folder.", option="quantized_checkpoints_path")

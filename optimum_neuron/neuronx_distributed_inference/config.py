@@ -21,7 +21,7 @@ from ..base import env
 from ..errors import ConfigError
 from ..hardware import resolve_target
 from .checks import check, check_values
-from .keywords import DEFAULTS, DERIVED, LISTS, OF_EXPERTS
+from .keywords import DEFAULTS, DERIVED, LISTS, OF_EXPERTS, Keywords
 from .parts import (
     ChunkedPrefillConfig,
     HybridShardingConfig,
@@ -56,7 +56,7 @@ _OF_SAVED = (
 """Attributes that are computed, and saved beside the keywords."""
 
 
-class NeuronConfig:
+class NeuronConfig(Keywords):
     """Options of a compiled model, as NxD Inference names them."""
 
     enable_fused_speculation: bool
@@ -118,7 +118,7 @@ class NeuronConfig:
         return bool(self.quantized_mlp_kernel_enabled or self.activation_quantization_type)
 
 
-def computed(config: Any) -> dict[str, Any]:
+def computed(config: NeuronConfig) -> dict[str, Any]:
     """Return what follows from other keywords, unless it is passed."""
     return {
         "world_size": config.tp_degree * config.pp_degree * config.ep_degree,

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import ConfigError, ShapeError
+
+if TYPE_CHECKING:
+    from .config import NeuronConfig
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ def positions_of(ids_RC: torch.Tensor, mask: torch.Tensor | None) -> torch.Tenso
     return (mask.long().cumsum(-1) - 1).masked_fill(mask == 0, 1)[:, -num_columns:]
 
 
-def fitting(neuron_config: Any, ids_RC: torch.Tensor) -> torch.Tensor:
+def fitting(neuron_config: NeuronConfig, ids_RC: torch.Tensor) -> torch.Tensor:
     """Return prompts that are no longer than `max_context_length`; longer ones are cut if that is allowed."""
     most, num_columns = neuron_config.max_context_length, ids_RC.shape[1]
     if num_columns <= most:

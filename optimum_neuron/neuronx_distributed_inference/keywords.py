@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..options.value_types import COUNT, NUMBER
 
@@ -138,3 +138,11 @@ TYPES: Mapping[str, Any] = {
     "dma_order_config": dict[str, Any],
 }
 """Types of keywords; a keyword without one may be anything, or has a check of its own."""
+
+
+class Keywords:
+    """Options by their names in the tables above; `NeuronConfig` sets them."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, invalid_choice
 from ..hardware import TARGETS, instance_for_cores
 from .autobucketing import generate_buckets_for_cte, generate_buckets_for_tkg
 from .config import NeuronConfig, computed
 from .keywords import DEFAULTS, DERIVED, LISTS, NAMES, OF_EXPERTS
+
+if TYPE_CHECKING:
+    from .inference_config import InferenceConfig
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +86,9 @@ def without_effect(config: NeuronConfig) -> list[str]:
     return [name for name in names if name in WITHOUT_EFFECT]
 
 
-def export_options(config: Any) -> dict[str, Any]:
+def export_options(config: InferenceConfig) -> dict[str, Any]:
     """Return the keywords of `NeuronModelForCausalLM.from_pretrained` for an `InferenceConfig`."""
-    neuron: NeuronConfig = config.neuron_config
+    neuron = config.neuron_config
     if unused := without_effect(neuron):
         logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
     dtype = str(neuron.torch_dtype).removeprefix("torch.")

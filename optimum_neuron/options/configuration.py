@@ -161,6 +161,11 @@ class CompileConfig(SavedConfig, ChecksKeywords, HasOptions):
         return None
 
     @property
+    def output_attentions(self) -> bool:
+        """Whether attention weights are returned too."""
+        return False
+
+    @property
     def decoder_sequence_length(self) -> int | None:
         """Tokens of an answer, beside those of the input."""
         return None

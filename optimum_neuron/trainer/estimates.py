@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def step_options(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def log_entries(config: Any, **options: Any) -> dict[str, float]:
+def log_entries(config: PreTrainedConfig, **options: Any) -> dict[str, float]:
     """Return the entries of the log, each named an estimate, and log their assumptions."""
     from ..simulator import estimate_training
 

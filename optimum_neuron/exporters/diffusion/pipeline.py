@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -217,7 +217,8 @@ def load_pipeline(
             name: empty_component(each, config.torch_dtype) for name, each in _component_sources(source, parts).items()
         }
         stock = stock_pipeline(source, kind, models | dict(modules), dtype=config.torch_dtype)
-        whole = whole_config([part.config for part in parts.values()])
+        configs = cast("list[NeuronDiffusionConfig]", [part.config for part in parts.values()])
+        whole = whole_config(configs)
         whole = with_effects(dataclasses.replace(whole, data_parallel_mode=mode or whole.data_parallel_mode), stock)
     except BaseException:
         for part in parts.values():

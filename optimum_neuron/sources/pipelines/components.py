@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.transformers_types import PreTrainedConfig
 from ...base.wording import first_line
 from ...errors import ModelError
 from ...models import cast_weights, without_weights
@@ -16,7 +17,7 @@ from ..source import ModelSource
 from .variants import NETS, module_from
 
 
-def component_class(config: Any) -> Any:
+def component_class(config: PreTrainedConfig | DiffusersConfig) -> Any:
     """Return the stock class of a component."""
     import diffusers
     import transformers
