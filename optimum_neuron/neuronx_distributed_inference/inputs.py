@@ -57,7 +57,7 @@ def fitting(neuron_config: NeuronConfig, ids_RC: torch.Tensor) -> torch.Tensor:
     return ids_RC[:, :most]
 
 
-def require_room(neuron_config: Any, ids_RC: torch.Tensor, options: Mapping[str, Any]) -> None:
+def require_room(neuron_config: NeuronConfig, ids_RC: torch.Tensor, options: Mapping[str, Any]) -> None:
     """Check that the tokens that a call of `generate` names fit the compiled `max_length`.
 
     A limit that only a file of the checkpoint has is no request: answers end where there is no more room.

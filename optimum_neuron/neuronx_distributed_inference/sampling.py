@@ -18,7 +18,7 @@ import torch
 from ..errors import ConfigError, ShapeError
 
 if TYPE_CHECKING:
-    from .config import NeuronConfig
+    from .keywords import Keywords
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Sampler(torch.nn.Module):
         do_sample: whether tokens are drawn; None: as the configuration says.
     """
 
-    def __init__(self, neuron_config: NeuronConfig, do_sample: bool | None = None) -> None:
+    def __init__(self, neuron_config: Keywords, do_sample: bool | None = None) -> None:
         super().__init__()
         config = neuron_config.on_device_sampling_config
         if config is None:
@@ -200,7 +200,7 @@ def cumsum(tensor_in: torch.Tensor, dim: int, on_cpu: bool = False) -> torch.Ten
 
 
 def create_sampler(
-    neuron_config: NeuronConfig, lm_head_tp_degree: int | None = None, do_sample: bool | None = None
+    neuron_config: Keywords, lm_head_tp_degree: int | None = None, do_sample: bool | None = None
 ) -> Sampler:
     """Return the sampler of a configuration.
 
