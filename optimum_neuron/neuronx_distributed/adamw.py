@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
+from ..xla import zero
 
 
 class AdamW_FP32OptimParams(torch.optim.Optimizer):
@@ -56,10 +57,7 @@ class AdamW_FP32OptimParams(torch.optim.Optimizer):
         Returns:
             What the closure returns.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = zero.evaluated(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..xla import zero
 from . import grads
 from .attributes import is_of_expert
 from .parallel_state import EXPERT
@@ -87,10 +88,7 @@ class NxDOptimizer(torch.optim.Optimizer):
         Returns:
             What the closure returns.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = zero.evaluated(closure)
         options = self.nxd_config["optimizer_config"]
         grads.allreduce_context_parallel_gradients(self.optimizer)
         if self.nxd_config["sequence_parallel"]:

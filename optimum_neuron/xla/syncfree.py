@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from .zero import evaluated
+
 
 class _SyncFree(torch.optim.Optimizer):
     """Mixin of torch's optimizers."""
@@ -30,10 +32,7 @@ class _SyncFree(torch.optim.Optimizer):
             return super().step(closure)
         if found_inf.dim():
             raise ValueError(f"found_inf must be a scalar, but has shape {list(found_inf.shape)}.")
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluated(closure)
         self._keep_steps_on_device()
         trained = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
         before = {one: one.clone() for one in [*trained, *self._states(trained)]}

@@ -188,10 +188,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             What the closure returns.
         """
         self._require(self.inited, "It has no rows yet.", "Call init_zero() before the first step.")
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluated(closure)
         self._reduce_gradients(**kwargs)
         if self.grad_clipping:
             self._clip_grad_norm(max_norm=self.max_norm)
@@ -332,6 +329,14 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             other = [list(tensor.shape) for tensor in alike if tensor.shape != shard.shape]
             problem = f"Parameter {number} has the rows {list(shard.shape)} on this rank, and states of {other[:1]}."
             self._require(not other, problem, "Load with as many ranks as it was saved with.")
+
+
+def evaluated(closure: Callable[[], Any] | None) -> Any:
+    """Return the loss of a closure, which computes gradients too; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 def copy_settings(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
