@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 from typing import TYPE_CHECKING
 
-from ...base.foreign import pipeline_facts, tokenizer_facts
+from ...base.foreign import module_facts, pipeline_facts, tokenizer_facts
 from ...base.upstream_rules import follows_upstream, tell_ignored
 from ...errors import ConfigError
 from ...sources.pipelines import DENOISERS, denoiser_name, denoiser_of
@@ -42,9 +42,8 @@ def with_effects(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> Neu
 
 def with_sizes(config: NeuronDiffusionConfig, stock: DiffusionPipeline) -> NeuronDiffusionConfig:
     """Return a configuration with the size of pictures that a pipeline makes by default, where it has none."""
-    facts, denoiser = pipeline_facts(stock), denoiser_of(stock)
-    of_model = None if denoiser is None else denoiser.config.get("sample_size")
-    sample_size = facts.default_sample_size or of_model or 64
+    facts, settings = pipeline_facts(stock), module_facts(denoiser_of(stock)).config or {}
+    sample_size = facts.default_sample_size or settings.get("sample_size") or 64
     side = sample_size * (facts.vae_scale_factor or 1) if isinstance(sample_size, int) else 512
     return dataclasses.replace(config, height=config.height or side, width=config.width or side)
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...base.foreign import pipeline_facts
+from ...base.foreign import module_facts, pipeline_facts
 from ...errors import ConfigError
 from ...kinds.diffusion import NeuronDiffusionConfig
 
@@ -29,8 +29,8 @@ _PROMPTS = ("negative_prompt", "negative_prompt_2", "negative_prompt_3", "negati
 def adds_rows(pipe: DiffusionPipeline) -> bool:
     """Return whether `guidance_scale` of a pipeline adds rows; elsewhere it is an input of the model (Flux, LCM)."""
     names = inspect.signature(pipe.stock.__call__).parameters
-    unet = pipeline_facts(pipe).unet
-    is_embedded = "true_cfg_scale" in names or (unet is not None and unet.config.get("time_cond_proj_dim"))
+    settings = module_facts(pipeline_facts(pipe).unet).config or {}
+    is_embedded = "true_cfg_scale" in names or settings.get("time_cond_proj_dim")
     return {"guidance_scale", "negative_prompt"} <= names.keys() and not is_embedded
 
 
