@@ -9,17 +9,20 @@ It does not know models. A rank may be a tensor: a program that all ranks run co
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..neuronx_distributed import mappings
 
+if TYPE_CHECKING:
+    from .inference_config import InferenceConfig
+
 _MESH = 8
 """Cores of a group in the mesh of 8 groups."""
 
 
-def get_tp_group(config: Any) -> Any:
+def get_tp_group(config: InferenceConfig) -> Any:
     """Return the group of tensor parallelism for layers of a model; None outside of custom models.
 
     Args:
