@@ -124,6 +124,11 @@ class MigrationReport:
             "after": self.after.to_dict(),
         }
 
+    def _repr_html_(self) -> str:
+        from ..pages import embedded, move_page
+
+        return embedded(move_page(self.to_dict()))
+
 
 _SCRIPTS = {
     True: (

@@ -22,7 +22,7 @@ from .capacity import (
     sweep_capacity as sweep_capacity,
 )
 from .captures import capture_model as capture_model
-from .clients import Served as Served, serve_clients as serve_clients
+from .clients import Served as Served, on_copies as on_copies
 from .clock import (
     call_cost as call_cost,
     call_time as call_time,
@@ -104,6 +104,7 @@ from .serving import (
 )
 from .speculation import Speculation as Speculation, tokens_per_check as tokens_per_check
 from .stacks import (
+    FIRST_BATCH_FIRST_SDK as FIRST_BATCH_FIRST_SDK,
     FIRST_FUSED_SDK as FIRST_FUSED_SDK,
     FIRST_PADDED_SDK as FIRST_PADDED_SDK,
     Padding as Padding,

@@ -110,7 +110,7 @@ def _with_load(result: Estimate, request: EstimateRequest, machine: Machine) -> 
         high, room = (size / 2**30 for size in (result.quantities["hbm_bytes_per_core"].high, result.available_bytes))
         result = result.noted(f"it may not fit: a core has {room:.0f} GiB, and needs up to {high:.1f} GiB")
     if request.num_clients is not None:
-        return with_clients(result, request.num_clients, machine.constants)
+        return with_clients(result, request.num_clients, machine.constants, num_requests=request.num_requests)
     if request.requests_per_s is None:
         return result
     room = machine.num_logical_cores // result.num_cores.value

@@ -44,7 +44,7 @@ def estimate_grid(model: Any, of: Estimate | None = None, **options: Any) -> lis
         {} if of is None else {"tensor_parallel_size": of.num_cores.value, "instance": of.instance.value}
     )
     sizes: dict[str, Any] = dict.fromkeys(
-        ("input_length", "output_length", "concurrency", "requests_per_s", "num_clients")
+        ("input_length", "output_length", "concurrency", "requests_per_s", "num_clients", "num_requests")
     )
     rows = []
     longest = _num_positions(model, options)

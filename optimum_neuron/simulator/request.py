@@ -106,6 +106,11 @@ class EstimateRequest(HasOptions):
         DECODERS,
         in_program=False,
     )
+    num_requests: int | None = _load(
+        "requests of all clients together, as --num-prompts of vllm bench (default: several rounds of each client)",
+        DECODERS,
+        in_program=False,
+    )
     task: str | None = _load("task of the model (default: from the config)", CONFIGURED, compiled=())
     acceptance_rate: float | None = _speculation(
         "share of the candidates that are accepted, 0 to 1 (default: one token in each step)"
@@ -179,13 +184,16 @@ class EstimateRequest(HasOptions):
             message = f"prefix_hit_rate={rate} is not a share from 0 to 1."
             raise ConfigError(message, hint="Pass one.", option="prefix_hit_rate", value=rate)
         positive("batch_size", self.batch_size)
-        lengths = ("input_length", "output_length", "batches_in_flight", "concurrency", "num_clients")
+        lengths = ("input_length", "output_length", "batches_in_flight", "concurrency", "num_clients", "num_requests")
         for name in (*lengths, "pipeline_parallel_size"):
             if (value := getattr(self, name)) is not None:
                 positive(name, value)
         if self.num_clients is not None and self.requests_per_s is not None:
             message = "num_clients and requests_per_s are two loads: clients that wait, and arrivals at random."
             raise ConfigError(message, hint="Pass one of them.", options=["num_clients", "requests_per_s"])
+        if self.num_requests is not None and self.num_clients is None:
+            message = f"num_requests={self.num_requests} has no effect without num_clients."
+            raise ConfigError(message, hint="Pass both.", option="num_requests", value=self.num_requests)
 
     @property
     def trusts_code(self) -> bool:

@@ -1,7 +1,10 @@
-"""A decoder that reads the prompts of all free rows, one after the other, before its next step.
+"""A decoder that reads whole prompts between its steps, as vLLM serves models with static caches.
 
-Servers without chunks do that: vLLM's on Neuron return the first tokens of those prompts together, and meanwhile no
-running answer gets a token. So prompts make the tokens of others late, and answers that end together begin together.
+A step admits waiting requests while there is a row for them and their prompts fit the tokens that one step may have
+(`max_num_batched_tokens`, of which every running answer takes one). The running answers decode, the admitted prompts
+are read one after the other, and then all of their tokens return together. So prompts make the tokens of others late,
+and of many requests that arrive at once each has its first token after its own prompt, not after the last one
+(optimum-neuron, vllm/ARCHITECTURE_VLLM_SERVING.md: request lifecycle, platform-level fixes).
 
     engine = rows.engine()
     engine.add(request)
@@ -33,6 +36,8 @@ class ServedRows:
     """Time around the graphs; that of a chunk is once for all prompts between two steps."""
     num_prompt: int
     num_answer: int
+    batched_tokens: int | None = None
+    """Tokens of one step: those of its prompts, and one for each running answer; None for no limit."""
 
     @property
     def chunk_size(self) -> int:
@@ -47,7 +52,8 @@ class ServedRows:
     @property
     def policy(self) -> str:
         """In words."""
-        return "the prompts of all free rows are read before the next step"
+        limit = "" if self.batched_tokens is None else f", {self.batched_tokens:,} tokens at most"
+        return f"a step of the running answers is followed by the prompts of free rows{limit}"
 
     def engine(self) -> RowEngine:
         """Return a server without requests."""
@@ -83,29 +89,37 @@ class RowEngine:
         self._waiting.append(request)
 
     def step(self) -> None:
-        """Read the prompts that have a row, then do a step."""
+        """Do one step, with the prompts that it admits."""
         self.advance(self.clock.now_s)
 
     def advance(self, until_s: float) -> None:
-        """Read the prompts that have a row, then do steps up to a time, at least one, or until an answer ends."""
-        num_free = self._rows.num_rows - len(self._running)
-        first = [self._waiting.popleft() for _ in range(min(num_free, len(self._waiting)))]
+        """Do a step with the prompts that it admits, or, without any, steps up to a time or until an answer ends."""
+        first, num_steps = self._admitted(), 1
         for request in first:
             request.simulated.start(self.clock.now_s)
+        if self._running:
+            num_steps = 1 if first else self._num_steps(until_s)
+            self.clock.step(self._rows.step_s, num_rows=len(self._running), num_steps=num_steps)
         if first:
             self.clock.read(len(first) * self._rows.prompt_s)
-            self._add_tokens(first, 1)
-            self._running += [request for request in first if not is_answered(request)]
-        if not self._running:
-            return
-        num_rows, device_s = len(self._running), self._rows.step_s
-        num_steps = min(request.max_new_tokens - request.simulated.num_tokens for request in self._running)
-        if until_s < math.inf:
-            left_s = until_s - self.clock.now_s
-            num_steps = max(min(num_steps, math.ceil(left_s / self.clock.step_s(device_s, num_rows))), 1)
-        self.clock.step(device_s, num_rows=num_rows, num_steps=num_steps)
         self._add_tokens(self._running, num_steps)
-        self._running = [request for request in self._running if not is_answered(request)]
+        self._add_tokens(first, 1)
+        self._running = [request for request in (*self._running, *first) if not is_answered(request)]
+
+    def _admitted(self) -> list[Request]:
+        """Take the requests whose prompts are read with the next step: at least one, where a row is free."""
+        num_running, limit = len(self._running), self._rows.batched_tokens
+        fits = math.inf if limit is None else max((limit - num_running) // self._rows.num_prompt, 1)
+        number = min(self._rows.num_rows - num_running, len(self._waiting), fits)
+        return [self._waiting.popleft() for _ in range(int(number))]
+
+    def _num_steps(self, until_s: float) -> int:
+        """Steps until an answer ends, or up to a time, at least one."""
+        num_steps = min(request.max_new_tokens - request.simulated.num_tokens for request in self._running)
+        if until_s == math.inf:
+            return num_steps
+        step_s = self.clock.step_s(self._rows.step_s, len(self._running))
+        return max(min(num_steps, math.ceil((until_s - self.clock.now_s) / step_s)), 1)
 
     def _add_tokens(self, requests: Sequence[Request], num_tokens: int) -> None:
         for request in requests:

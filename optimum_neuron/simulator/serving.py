@@ -30,7 +30,8 @@ LARGE_GRAPH_CYCLES = 2.5e8
 """Tensor-engine cycles of a prompt's graph from which compilers before the fused attention kernel ran out of
 instructions and had to optimize less. A judgment: published times of prompts jump between 2.2e8 and 3.0e8."""
 LARGE_GRAPH_FACTOR = 1.5
-"""Slowdown of such a graph: -O1 costs "about 50 %" (Transformers NeuronX release notes, 0.7.84)."""
+"""Slowdown of such a graph: -O1 costs "about 50 %" (Transformers NeuronX release notes, 0.7.84). Published samples with
+the layout BSH do not need it, and their times do not have it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,8 @@ class ServingPlan:
     """Requests that arrive together, at most the batch."""
     output_length: int
     padding: Padding
+    batched_tokens: int | None = None
+    """Tokens of one step of a server, its prompts included; None for no limit."""
 
     @property
     def input_length(self) -> int:
@@ -153,6 +156,7 @@ def plan_serving(
         concurrency=arriving,
         output_length=output_length,
         padding=Padding(input_tokens=input_length, prefill_tokens=prompt, decode_slots=slots_of(median)),
+        batched_tokens=None if stack.batched_tokens is None else max(stack.batched_tokens, sequence_length),
     )
 
 
@@ -185,7 +189,7 @@ def serving_times(
     )
     encode = None if plan.encode is None else run(plan.encode)
     prefill, decode = run(plan.prefill), run(plan.decode)
-    if not stack.flash and plan.prefill.total.tensor_cycles > LARGE_GRAPH_CYCLES:
+    if not (stack.flash or stack.batch_first) and plan.prefill.total.tensor_cycles > LARGE_GRAPH_CYCLES:
         prefill = prefill.slower(LARGE_GRAPH_FACTOR)
     begin_s = (0.0 if encode is None else encode.total_s) + plan.num_prefills * prefill.total_s
     if plan.prefill_end is not None:
@@ -253,7 +257,7 @@ def _times_on(plan: ServingPlan, machine: Machine, num_cores: int) -> ServingTim
     )
 
 
-def served_rows(plan: ServingPlan, times: ServingTimes, cost: ServingCost) -> ServedRows:
+def served_rows(plan: ServingPlan, times: ServingTimes, cost: ServingCost, *, batched_tokens: int | None) -> ServedRows:
     """Return how a stack that reads prompts one by one serves the requests of a plan that takes these times."""
     return ServedRows(
         num_rows=plan.batch_size,
@@ -263,6 +267,7 @@ def served_rows(plan: ServingPlan, times: ServingTimes, cost: ServingCost) -> Se
         cost=cost,
         num_prompt=plan.input_length,
         num_answer=plan.output_length,
+        batched_tokens=batched_tokens,
     )
 
 
@@ -355,5 +360,7 @@ def serving_estimate(
         assumptions=assumptions,
         notes=notes,
     )
-    rows = served_rows(plan, times, serving_cost_on(machine, plan.stack)) if plan.stack.one_by_one else None
+    rows, cost = None, serving_cost_on(machine, plan.stack)
+    if plan.stack.one_by_one:
+        rows = served_rows(plan, times, cost, batched_tokens=plan.batched_tokens)
     return dataclasses.replace(result, padding=plan.padding, batch_size=plan.batch_size, served_rows=rows)

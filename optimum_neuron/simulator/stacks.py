@@ -26,12 +26,18 @@ DEFAULT_SDK = "2.27"
 """SDK that an estimate assumes."""
 FIRST_NXD_SDK = (2, 20)
 """From here on decoders are served by libraries on NeuronX Distributed, with the fused attention kernel."""
+FIRST_BATCH_FIRST_SDK = (2, 18, 1)
+"""From here on (30 April 2024) published configurations have `attention_layout="BSH"`: aws-neuron-samples,
+meta-llama-3-8b-sampling.ipynb and meta-llama-3-70b-sampling.ipynb; optimum-neuron, pull request 587."""
 FIRST_FUSED_SDK = (2, 19)
 """From here on Transformers NeuronX has the fused attention kernel (its release notes, 0.11.351, 3 July 2024)."""
 FIRST_PADDED_SDK = (2, 22)
 """From here on (2025) servers also pad the prompt of a batch of 1 to the compiled length."""
 KNOWN_SDKS = ((2, 5), (2, 40))
 """Releases for neuronx-cc that a version can name."""
+VLLM_TOKENS = 2048
+"""`max_num_batched_tokens` of a vLLM server, unless it is given; optimum-neuron raises it to the length of the model
+since its commit 5f8e901d, 3 March 2026."""
 FIRST_BUCKET = 128
 """Smallest bucket of a prompt or of a cache."""
 
@@ -47,7 +53,10 @@ class Stack:
     tiled: bool
     """Weights are laid out in tiles ahead of time."""
     flash: bool
-    """Prompts use the fused attention kernel; without it, large graphs of prompts are compiled at -O1."""
+    """Prompts use the fused attention kernel."""
+    batch_first: bool
+    """Attention has the batch first, which "can reduce transposes" (Transformers NeuronX developer guide, BSH). With
+    neither this nor the fused kernel, large graphs of prompts are slower: samples compile them at -O1."""
     replicate_kv_heads: bool
     """Each core keeps one key-value head where there are more cores than heads."""
     dense_experts: bool
@@ -60,11 +69,15 @@ class Stack:
     """Also where the batch is 1, which has one prompt."""
     pads_cache: bool
     """A step attends to the compiled sequence length, else to the next power of two."""
+    batched_tokens: int | None = None
+    """Tokens of the prompts and of the running answers of a step, or the compiled length where that is more; None for
+    no limit."""
 
     @property
     def description(self) -> str:
         """In words, with its attention."""
-        return f"{self.what}; " + ("fused attention" if self.flash else "attention not fused, large prompts at -O1")
+        layout = "" if self.batch_first else ", large prompts at -O1"
+        return f"{self.what}; " + ("fused attention" if self.flash else f"attention not fused{layout}")
 
 
 _TRANSFORMERS = Stack(
@@ -73,6 +86,7 @@ _TRANSFORMERS = Stack(
     host="transformers-neuronx",
     tiled=True,
     flash=False,
+    batch_first=False,
     replicate_kv_heads=False,
     dense_experts=False,
     one_by_one=False,
@@ -87,6 +101,7 @@ _NXD = dataclasses.replace(
     host="nxd-inference",
     tiled=False,
     flash=True,
+    batch_first=True,
     replicate_kv_heads=True,
     dense_experts=True,
 )
@@ -110,6 +125,7 @@ STACKS: Mapping[str, Stack] = {
             host="vllm",
             one_by_one=True,
             pads_prompt=True,
+            batched_tokens=VLLM_TOKENS,
         ),
         _NXD,
     )
@@ -129,26 +145,33 @@ def choose_stack(sdk: str | None, stack: str | None = None) -> Choice[Stack]:
     return Choice(value=usual, reason=f"usual with SDK {named_sdk}: {usual.description}")
 
 
-def stack_at(name: str, release: tuple[int, int]) -> Stack:
+def stack_at(name: str, release: tuple[int, ...]) -> Stack:
     """A stack as it was at a release of the SDK.
 
     >>> stack_at("tgi", (2, 18)).flash, stack_at("tgi", (2, 19)).flash
+    (False, True)
+    >>> stack_at("tgi", (2, 18)).batch_first, stack_at("tgi", (2, 18, 1)).batch_first
     (False, True)
     """
     stack = STACKS[name]
     return dataclasses.replace(
         stack,
         flash=stack.flash or release >= FIRST_FUSED_SDK,
+        batch_first=stack.batch_first or release >= FIRST_BATCH_FIRST_SDK,
         replicate_kv_heads=stack.replicate_kv_heads or release >= FIRST_FUSED_SDK,
         pads_single=stack.pads_prompt and release >= FIRST_PADDED_SDK,
     )
 
 
-def parse_sdk(sdk: str) -> tuple[int, int]:
-    """The release as numbers; a ConfigError if the text is no Neuron SDK release."""
-    match = re.fullmatch(r"(\d+)\.(\d+)(\.\d+)?", sdk.strip())
-    release = (int(match.group(1)), int(match.group(2))) if match else None
-    if release is None or not KNOWN_SDKS[0] <= release <= KNOWN_SDKS[1]:
+def parse_sdk(sdk: str) -> tuple[int, ...]:
+    """The release as numbers, with the patch if it is given; a ConfigError if the text is no Neuron SDK release.
+
+    >>> parse_sdk("2.18"), parse_sdk("2.18.1")
+    ((2, 18), (2, 18, 1))
+    """
+    known = re.fullmatch(r"\d+\.\d+(\.\d+)?", sdk.strip())
+    release = tuple(map(int, sdk.split("."))) if known else ()
+    if not KNOWN_SDKS[0] <= release[:2] <= KNOWN_SDKS[1]:
         first, last = (".".join(map(str, known)) for known in KNOWN_SDKS)
         message = f"sdk={sdk!r} is not a known release of the Neuron SDK."
         hint = f"Pass a release from {first} to {last}, for example {DEFAULT_SDK}."

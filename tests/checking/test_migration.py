@@ -34,6 +34,7 @@ def test_encoder_moves_its_lookups_to_the_core(bert):
     assert "auto_cast=all" in numbers and "torch_neuronx" in scripts
     data = json.loads(json.dumps(report.to_dict()))
     assert (data["from"], data["to"], data["before"]["target"]["value"]) == ("inf1", "inf2", "inf1")
+    assert "NeuronCore-v1" in report._repr_html_() and "<iframe" in report._repr_html_()
 
 
 @pytest.mark.full(days=2)

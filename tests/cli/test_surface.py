@@ -46,7 +46,7 @@ ESTIMATE = [
     *("--audio_sequence_length", "--auto_cast", "--batch", "--batch_size", "--cache_dir", "--constants"),
     *("--concurrency", "--data_parallel_mode", "--data_parallel_size", "--dtype", "--guidance_scale", "--height"),
     *("--feature_size", "--image_size", "--instance", "--nb_max_frames", "--num_channels", "--num_choices"),
-    *("--num_clients", "--num_inference_steps", "--output_length", "--price", "--requests_per_s"),
+    *("--num_clients", "--num_inference_steps", "--num_requests", "--output_length", "--price", "--requests_per_s"),
     *("--revision", "--sdk", "--sequence_length", "--stack", "--subfolder", "--task"),
     *("--tensor_parallel_size", "--trust-remote-code", "--width"),
     *("--batches_in_flight", "--image_batch_size", "--input_length", "--prefix_hit_rate", "--text_batch_size"),

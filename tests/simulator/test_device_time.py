@@ -119,12 +119,15 @@ def served(stack: Stack, cycles: float) -> ServingTimes:
     return serving_times(plan, RATES, FITTED, constants().hosts[stack.host], family="inf2")
 
 
-def test_large_prompts_are_slower_without_fused_attention():
-    old, new = stack_at("transformers-neuronx", (2, 18)), stack_at("transformers-neuronx", (2, 19))
-    assert new == dataclasses.replace(old, flash=True, replicate_kv_heads=True)
+def test_large_prompts_are_slower_with_neither_fused_attention_nor_bsh():
+    releases = [(2, 18), (2, 18, 1), (2, 19)]
+    old, patched, new = (stack_at("transformers-neuronx", release) for release in releases)
+    assert new == dataclasses.replace(old, flash=True, batch_first=True, replicate_kv_heads=True)
+    assert patched == dataclasses.replace(old, batch_first=True)
     large = 2 * LARGE_GRAPH_CYCLES
     slow, quick = served(old, large), served(new, large)
     assert slow.prefill.total_s == pytest.approx(LARGE_GRAPH_FACTOR * quick.prefill.total_s)
+    assert served(patched, large).prefill.total_s == quick.prefill.total_s
     assert slow.tpot_s == quick.tpot_s
     small = LARGE_GRAPH_CYCLES / 2
     assert served(old, small).ttft_s == served(new, small).ttft_s
@@ -134,6 +137,7 @@ def test_large_prompts_are_slower_without_fused_attention():
     ("sdk", "stack", "message"),
     [
         ("2.18", None, "not fused, large prompts at -O1"),
+        ("2.18.1", None, "attention not fused"),
         ("2.19", None, "fused attention"),
         (None, "tgi", "fused attention"),
         ("2.18", "tgi", "not fused"),

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from cases import FUSED_SINCE, HERE, Row, cases, read_rows
+from cases import HERE, Row, cases, read_rows, release
 from fit import build, fit, spread
 from report import is_fitted
 
@@ -43,7 +43,7 @@ def write_rows(rows: Iterable[Row], path: Path) -> None:
             (folder / "config.json").write_text(json.dumps(models[row.model]))
             named = {
                 "model": folder,
-                "sdk": row.sdk or ("2.22" if row.date >= "2025" else "2.19" if row.date >= FUSED_SINCE else "2.18"),
+                "sdk": row.sdk or ".".join(map(str, release(row.date))),
                 "tensor_parallel_size": row.cores,
                 "batch_size": row.batch,
                 "dtype": DTYPES[row.weight_bytes or 2],

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from families import FAMILIES
+from loads import Load, load_of, seen
 
 from optimum_neuron.hardware import INSTANCES, TARGETS
 from optimum_neuron.simulator import (
+    FIRST_BATCH_FIRST_SDK,
     FIRST_FUSED_SDK,
     FIRST_PADDED_SDK,
     Constants,
     CoreRates,
     EstimateRequest,
-    Served,
     ServingPlan,
     ServingTimes,
     Stack,
@@ -33,15 +34,11 @@ from optimum_neuron.simulator import (
     core_rates,
     device_time,
     divided,
-    host_cost,
     parse_sdk,
     plan_serving,
     run_time,
-    serve_clients,
-    served_rows,
     serving_times,
     stack_at,
-    summarize,
 )
 from optimum_neuron.simulator.diffusion import PicturePlan, picture_request, picture_times, plan_pictures, read_pipeline
 from optimum_neuron.simulator.work import DecoderSizes, Layout, decode_work, decoder_sizes, prefill_work
@@ -53,6 +50,9 @@ CONTRIBUTED = "contrib/models"
 SEQUENCE_PARALLEL = {"llama70b_perf_comparison.csv": (2048, 4096, 8192, 12288)}
 """Tables of runs with sequence parallelism, and the buckets of their prompts: options of the commands that the tutorial
 trn2-llama3.3-70b-tutorial.rst beside the table publishes with it."""
+BATCH_FIRST_SINCE = "2024-05-03"
+"""Day from which optimum-neuron compiles Llama with the layout BSH: github.com/huggingface/optimum-neuron, pull request
+587."""
 FUSED_SINCE = "2024-07-22"
 """Day from which rows that say only their date have SDK 2.19 or later: github.com/huggingface/optimum-neuron, pull
 request 661."""
@@ -77,6 +77,11 @@ class Row:
     image_size: str
     weight_bytes: int | None
     concurrency: int | None
+    """Requests at a time. guidellm 0.1.0 has one less than its `max_concurrency` (guidellm/scheduler/base.py), which is
+    as many as the published rate times the published latency."""
+    requests: int | None
+    """Requests of a run. guidellm 0.1.0 sends five times as many as its run with one client answered in two minutes
+    (guidellm/executor/profile_generator.py), a number that follows from the published rate of that run."""
     nodes: int | None
     microbatch: int | None
     global_batch: int | None
@@ -86,6 +91,8 @@ class Row:
     value: float
     unit: str
     source: str
+    use: str
+    """"held-out" of rows that no constant and no structure was chosen with."""
 
     @property
     def family(self) -> str:
@@ -133,7 +140,7 @@ def cases(rows: Iterable[Row]) -> list[Case]:
     """Cases of the rows that the simulator predicts with fitted constants."""
     made = []
     shared: dict[tuple[Any, ...], Timed] = {}
-    loads: dict[tuple[Any, ...], Callable[[Constants], Served]] = {}
+    loads: dict[tuple[Any, ...], Load] = {}
     for row in rows:
         if row.metric.startswith(("decode_", "prefill_")):
             made.append(Case(row=row, predict=_profile(row)))
@@ -157,10 +164,15 @@ def _hardware(row: Row) -> tuple[Any, Any, int]:
 
 def _stack(row: Row) -> Stack:
     """The serving stack as it was then."""
-    dated = FIRST_PADDED_SDK if row.date >= "2025" else FIRST_FUSED_SDK if row.date >= FUSED_SINCE else (2, 18)
-    stack = stack_at(row.stack, parse_sdk(row.sdk) if row.sdk else dated)
+    stack = stack_at(row.stack, parse_sdk(row.sdk) if row.sdk else release(row.date))
     one_bucket = {"pads_prompt": True, "pads_single": True, "pads_cache": True}
     return dataclasses.replace(stack, **one_bucket) if CONTRIBUTED in row.source else stack
+
+
+def release(date: str) -> tuple[int, ...]:
+    """SDK of a day, as far as stacks differ."""
+    since = {"2025": FIRST_PADDED_SDK, FUSED_SINCE: FIRST_FUSED_SDK, BATCH_FIRST_SINCE: FIRST_BATCH_FIRST_SDK}
+    return next((release for day, release in since.items() if date >= day), (2, 18))
 
 
 def _layout(row: Row) -> Layout:
@@ -220,31 +232,13 @@ def _decoder(row: Row, shared: dict[tuple[Any, ...], Timed]) -> Callable[[Consta
     return predict
 
 
-def _served(row: Row, shared: dict[tuple[Any, ...], Callable[[Constants], Served]]) -> Callable[[Constants], float]:
-    """A load of clients that each wait for an answer before they ask again; means over all of them."""
-    key, copies = (row.model, row.instance, row.batch, row.output_length, row.concurrency), row.copies or 1
+def _served(row: Row, shared: dict[tuple[Any, ...], Load]) -> Callable[[Constants], float]:
+    """A load of clients; rows of one load share its simulation."""
+    key = (row.model, row.instance, row.date, row.batch, row.output_length, row.copies)
     if key not in shared:
-        shared[key] = functools.lru_cache(maxsize=1)(_load(row, copies))
+        shared[key] = functools.lru_cache(maxsize=1)(load_of(row, _timed(row, _plan(row))))
     load = shared[key]
-
-    def predict(constants: Constants) -> float:
-        served = load(constants)
-        if row.metric == "tokens_per_s":
-            return copies * served.tokens_per_s
-        return summarize(served.times)[row.metric.replace("_ms", "_mean_ms")]
-
-    return predict
-
-
-def _load(row: Row, copies: int) -> Callable[[Constants], Served]:
-    assert row.concurrency
-    timed, num_clients = _timed(row, _plan(row)), row.concurrency // copies
-
-    def load(constants: Constants) -> Served:
-        cost = host_cost(constants, timed.plan.stack, family=timed.family, basis="")
-        return serve_clients(served_rows(timed.plan, timed.times(constants), cost), num_clients)
-
-    return load
+    return lambda constants: seen(load(constants), row.metric)
 
 
 @dataclasses.dataclass

@@ -9,6 +9,7 @@ FAMILIES = {
     "resnet101": "resnet-bottleneck",
     "resnet152": "resnet-bottleneck",
     "llama-3.3-70b": "llama-3-70b",
+    "codellama-13b": "llama-2-13b",
     "qwen2.5-vl-32b": "qwen2",
     "qwen2.5-vl-3b": "qwen2",
     "qwen2-7b": "qwen2",

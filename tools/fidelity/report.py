@@ -17,12 +17,6 @@ FITTED = ("tpot_ms", "ttft_ms", "decode_ms", "prefill_ms", "latency_ms")
 """Metrics that constants are fitted on; the others follow from them and are only scored."""
 
 FEW = {
-    "mixture.tpot_ms": (0.7, 2.4, "four families with experts, left out of the fit"),
-    "mixture.ttft_ms": (
-        0.65,
-        6.4,
-        "three families with experts, left out of the fit; one took 14 s at one batch size",
-    ),
     "mixture.decode_ms": (0.8, 1.25, "two profiles, left out of the fit"),
     "mixture.prefill_ms": (0.75, 1.5, "two profiles, left out of the fit"),
     "mixture.decode_mbu": (0.8, 2.0, "two profiles, which read experts twice; left out of the fit"),
@@ -34,27 +28,19 @@ FEW = {
     "trn2.tpot_ms": (0.6, 1.7, "three published steps on Trainium2"),
     "vit.latency_ms": (0.7, 1.4, "one vision transformer"),
     "vit.throughput_per_s": (0.7, 1.4, "one vision transformer"),
-    "cnn.latency_ms": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
-    "cnn.throughput_per_s": (0.75, 1.35, "ResNets only; other convolutional networks may be further off"),
     "diffusion.latency_ms": (0.75, 1.45, "two U-Nets, left out of the fit"),
     "diffusion.throughput_per_s": (0.7, 1.35, "two U-Nets, left out of the fit"),
-    "inf1.latency_ms": (0.75, 1.6, "three encoders of one kind on NeuronCore-v1"),
-    "inf1.throughput_per_s": (0.6, 1.3, "three encoders of one kind on NeuronCore-v1"),
     "inf1-cnn.latency_ms": (0.9, 3.0, "one convolutional network on NeuronCore-v1, left out of the fit"),
     "inf1-cnn.throughput_per_s": (0.3, 1.1, "one convolutional network on NeuronCore-v1, left out of the fit"),
     "inf1-pipeline.latency_ms": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
     "inf1-pipeline.throughput_per_s": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
-    "served.ttft_ms": (0.6, 1.7, "nine published loads of vLLM, left out of the fit"),
-    "served.tpot_ms": (0.75, 1.1, "nine published loads of vLLM, left out of the fit"),
-    "served.tokens_per_s": (0.81, 1.12, "nine published loads of vLLM, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
-"""Classes with too few rows or families for quantiles: an interval by judgment, with its reason."""
-FEW_FAMILIES = 4
+"""Classes with fewer than the nine rows that quantiles need: an interval by judgment, with its reason."""
+FEW_FAMILIES = 3
 """Below this many families, intervals of all but one of them say nothing of that one."""
-TAIL = 0.07
-"""Part of the blind ratios beyond each end of an interval. Less than the tenth of an 80 % interval: ratios of a family
-are alike, and with a tenth the intervals of all other families held only 72 % of it."""
+LEVEL = 0.8
+"""Share of values that an interval holds."""
 NORMAL = 1.2816
 """90 % quantile of the normal distribution."""
 FAR = 1.1
@@ -88,7 +74,8 @@ class Scored:
             return f"inf1{kind}.{row.metric}"
         if row.category == "decoder" and row.instance.startswith("trn2"):
             return f"trn2.{row.metric}"
-        return f"{row.category}.{row.metric}"
+        held_out = row.use == "held-out" and row.category == "decoder"
+        return f"{'held-out' if held_out else row.category}.{row.metric}"
 
 
 def is_fitted(case: Case) -> bool:
@@ -97,6 +84,7 @@ def is_fitted(case: Case) -> bool:
     few = row.category in ("mixture", "hybrid", "diffusion", "served")
     few |= row.instance.startswith("inf1") and (row.category == "cnn" or (row.cores or 1) > 1)
     few |= row.metric == "ttft_ms" and row.instance.startswith("trn2")
+    few |= row.use == "held-out"
     return row.metric in FITTED and not few
 
 
@@ -165,9 +153,11 @@ def grouped(scored: Iterable[Scored]) -> dict[str, list[Scored]]:
 
 
 def bands(scored: Iterable[Scored]) -> dict[str, Band]:
-    """80 % intervals with each family left out; a wide one if there are few rows."""
+    """80 % intervals around values with their family left out; by judgment where there are few."""
     made = {}
     for name, group in grouped(scored).items():
+        if name.startswith("held-out"):
+            continue
         low, high, basis = FEW.get(name) or (
             *interval(group),
             f"{len(group)} published values, each predicted without its family",
@@ -177,16 +167,26 @@ def bands(scored: Iterable[Scored]) -> dict[str, Band]:
 
 
 def interval(group: Collection[Scored]) -> tuple[float, float]:
-    """Ends of an interval as factors on the value: the ratios without the outer ones, widened for few families.
+    """Ends of an interval as factors on the value: conformal quantiles of the ratios of published to left-out values.
 
-    At least one ratio is left out at each end. The next model is of a new family, and there are few: a quantile from
-    so many draws is as much wider as Student's is than the normal one (Fisher 1926, the first term).
+    The k-th smallest and the k-th largest of n ratios, k = (n + 1) (1 - level) / 2, hold the next value with at least
+    the level's probability where it is like them (Vovk, Gammerman and Shafer 2005). With fewer than `FEW_FAMILIES`
+    families it is not: a quantile from so many draws is as much wider as Student's is than the normal one (Fisher 1926,
+    the first term).
     """
     ratios = sorted(s.case.row.value / s.blind for s in group)
-    outer = max(1, int(TAIL * len(ratios)))
-    freedom = len({s.case.row.family for s in group}) - 1
-    wider = 1 + (NORMAL**2 + 1) / (4 * freedom) if freedom else 1.0
+    outer = max(int((1 - LEVEL) / 2 * (len(ratios) + 1) + 1e-9), 1) - 1
+    families = len({s.case.row.family for s in group})
+    wider = 1 + (NORMAL**2 + 1) / 4 if families < FEW_FAMILIES else 1.0
     return min(ratios[outer], 1.0) ** wider, max(ratios[-1 - outer], 1.0) ** wider
+
+
+def left_out_coverage(group: Sequence[Scored]) -> float | None:
+    """Share of values that the interval of all the other values holds; None for an interval by judgment."""
+    if group[0].group in FEW:
+        return None
+    others = [[other for other in group if other is not one] for one in group]
+    return float(np.mean([coverage([one], *interval(rest)) for one, rest in zip(group, others, strict=True)]))
 
 
 def coverage(group: Iterable[Scored], low: float, high: float) -> float:

@@ -38,6 +38,7 @@ STRUCTURES: Mapping[str, tuple[str, object]] = {
     SHIPPED: ("", None),
     "all reads wait": (f"{_PACKAGE}.device_time._separate_reads_s", _reads_wait),
     "large prompts not slower": (f"{_PACKAGE}.serving.LARGE_GRAPH_FACTOR", 1.0),
+    "BSH prompts are slower too": (f"{_PACKAGE}.stacks.FIRST_BATCH_FIRST_SDK", (2, 19)),
     "large from 1.5e8 cycles": (f"{_PACKAGE}.serving.LARGE_GRAPH_CYCLES", 1.5e8),
     "large from 3.5e8 cycles": (f"{_PACKAGE}.serving.LARGE_GRAPH_CYCLES", 3.5e8),
     "primes at any width": (f"{_PACKAGE}.work.decoder.contiguous_bytes", _tiles_of_both),

@@ -34,6 +34,8 @@ def vllm_serve(data: Mapping[str, Any], path: Path, *, model: Any, options: Mapp
         "output_length": round(_count(data, "total_output_tokens", path) / completed),
         **_load(data.get("max_concurrency"), data.get("request_rate"), path),
     }
+    if "num_clients" in own:
+        own["num_requests"] = round(completed)
     values = {
         "ttft_ms": data.get("mean_ttft_ms"),
         "tpot_ms": data.get("mean_tpot_ms"),

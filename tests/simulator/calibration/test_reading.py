@@ -28,7 +28,7 @@ LENGTHS = {"input_length": 96, "output_length": 32}
         (
             VLLM_SERVE,
             {},
-            LOAD,
+            LOAD | {"num_requests": 32},
             {"ttft_ms": 14.0, "tpot_ms": 2.5, "throughput_per_s": 20.0, "tokens_per_s": 640.0},
         ),
         (VLLM_LATENCY, LENGTHS, {"data_parallel_size": 1}, {"latency_ms": 90.0}),
