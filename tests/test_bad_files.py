@@ -29,7 +29,8 @@ from optimum_neuron.errors import (
     ValidationError,
     WeightsError,
 )
-from optimum_neuron.exporters import file_hash, main_export
+from optimum_neuron.exporters import main_export
+from optimum_neuron.files.records import file_hash
 from optimum_neuron.sources import read_config, require_sizes
 from tests.raising import raises
 from tests.tiny import SHAPES, SMALL, save_tiny, words_of

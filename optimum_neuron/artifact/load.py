@@ -60,7 +60,8 @@ class Artifact:
     @functools.cached_property
     def host_program(self) -> Program:
         """Program that the host runs; if the model has several cores, the program of all of them."""
-        return unroll(without_sends(self.program), self.shards)
+        program = without_sends(self.program)
+        return program if self.shards.group_size == 1 else unroll(program, self.shards)
 
     def require_target(self, target: Target) -> None:
         """Check that a target runs the program."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ModelError
 from .foreign import Facts
 
 if TYPE_CHECKING:
@@ -77,3 +78,14 @@ class ModelFacts(Facts):
 def facts_of(config: object) -> ModelFacts:
     """Return the facts of a configuration, or of its text model's."""
     return ModelFacts(config)
+
+
+def require_equal_layers(text: PretrainedConfig, names: Sequence[str], *, hint: str) -> None:
+    """Check that a transformers configuration has one value of some fields for all layers."""
+    if varying := sorted(set(names) & set(facts_of(text).per_layer_attributes or ())):
+        raise ModelError(
+            f"The layers of this {text.model_type} model differ in {', '.join(varying)}. One value is implemented.",
+            hint=hint,
+            model_type=text.model_type,
+            fields=varying,
+        )

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.core import TensorSpec
+from ..upstream import torch as private
 
 if TYPE_CHECKING:
     import torch
@@ -231,9 +232,7 @@ def spec_from_dict(data: dict[str, Any]) -> TensorSpec:
 
 def lazy_module(graph: fx.Graph) -> fx.GraphModule:
     """Return a module of a graph without parameters and submodules."""
-    from ..upstream.torch import LazyGraphModule
-
-    module = LazyGraphModule({}, graph)
+    module = private.LazyGraphModule({}, graph)
     forget_source_at_end(module)
     return module
 
@@ -245,8 +244,6 @@ def forget_source_at_end(module: fx.GraphModule) -> None:
 
 
 def _forget(kind: Any) -> None:
-    from ..upstream.torch import loader
-
     key = kind.forward.__code__.co_filename
-    loader.eval_cache.pop(key, None)
+    private.loader.eval_cache.pop(key, None)
     linecache.cache.pop(key, None)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .. import nki
 from ..base.core import TensorSpec
 from ..errors import ArtifactError
+from ..upstream import torch as private
 from ..upstream.torch import schema_of
 from .ir import Subprogram, lazy_module
 
@@ -128,10 +129,8 @@ def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
     import torch
     from torch import fx
 
-    from ..upstream.torch import FakeTensorMode
-
     graph, values, fakes = fx.Graph(), [], []
-    with FakeTensorMode():
+    with private.FakeTensorMode():
         for index, spec in enumerate(data["inputs"]):
             node = graph.placeholder(f"arg{index}")
             node.meta["val"] = torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
@@ -155,8 +154,6 @@ def _rebuild(data: dict[str, Any]) -> fx.GraphModule:
 def _op_from_name(name: str) -> Any:
     import torch
 
-    from ..upstream.torch import OpOverload
-
     if name == "getitem":
         return operator.getitem
     namespace, _, rest = str(name).partition(".")
@@ -168,7 +165,7 @@ def _op_from_name(name: str) -> Any:
             if name == kernels.KERNEL:
                 return nki.NKI_KERNEL
         target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if isinstance(target, OpOverload):
+        if isinstance(target, private.OpOverload):
             return target
     message = f"A stored graph calls {name!r}, but may call registered ATen operators only."
     raise ArtifactError(message, hint=_EXPORT_AGAIN, operator=name)

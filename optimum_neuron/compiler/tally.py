@@ -3,7 +3,7 @@
 `neuron_parallel_compile` sets OPTIMUM_NEURON_COMPILE_RECORDS to a folder. Each process writes one file there, with one
 line of JSON for each NEFF and for each graph of `torch.compile`.
 
-    add("neff", "neuronxcc-2.21/MODULE_0123", was_compiled=True)
+    add(folder, "neff", "neuronxcc-2.21/MODULE_0123", was_compiled=True)
     print(read(folder))
 """
 
@@ -15,8 +15,6 @@ import logging
 import os
 from pathlib import Path
 from typing import Literal
-
-from ..base import env
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +33,8 @@ class Record:
     """False if a cache had it."""
 
 
-def add(kind: Kind, name: str, *, was_compiled: bool) -> None:
-    """Record a graph of this process, if the environment names a folder for records."""
-    folder = env.compile_records()
-    if folder is None:
-        return
+def add(folder: Path, kind: Kind, name: str, *, was_compiled: bool) -> None:
+    """Record a graph of this process in a folder, that of `env.compile_records()`."""
     line = json.dumps(dataclasses.asdict(Record(kind=kind, name=name, was_compiled=was_compiled)))
     try:
         with open(folder / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as file:

@@ -1,8 +1,3 @@
-from ..base.upstream_rules import (
-    follows_upstream as follows_upstream,
-    tell_ignored as tell_ignored,
-    upstream_rules as upstream_rules,
-)
 from ..kinds import (
     KINDS as KINDS,
     MODEL as MODEL,
@@ -21,6 +16,11 @@ from ..kinds.decoder import (
     state_specs as state_specs,
 )
 from ..kinds.encoder_decoder import encoder_decoder_signature as encoder_decoder_signature
+from ..options.peer_attributes import (
+    follows_upstream as follows_upstream,
+    tell_ignored as tell_ignored,
+    upstream_rules as upstream_rules,
+)
 from ..sources import (
     COMPARED as COMPARED,
     CONFIGURATION_FILES as CONFIGURATION_FILES,
@@ -76,12 +76,10 @@ from .build import cache_request as cache_request, judging_target as judging_tar
 from .cached import cached_entries as cached_entries, cached_models as cached_models, fill_cache as fill_cache
 from .export import main_export as main_export
 from .folder import (
-    file_hash as file_hash,
     public_facts as public_facts,
     read_bare_config as read_bare_config,
     read_folder as read_folder,
 )
-from .folder_marks import is_broken_export as is_broken_export, is_export as is_export
 from .inspection import inspect_export as inspect_export
 from .load import load_exported as load_exported
 from .peer_options import (
@@ -108,7 +106,8 @@ from .request import (
     without_weights as without_weights,
 )
 from .save import save_folder as save_folder
-from .validated import COMPARISONS as COMPARISONS, checkpoint_files as checkpoint_files
+from .validated import checkpoint_files as checkpoint_files
+from .validation import COMPARISONS as COMPARISONS
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError
+from ..options.configuration import is_export, is_plain
 from ..sources import (
     ModelSource,
     fill_missing,
@@ -15,7 +16,6 @@ from ..sources import (
     merge_adapter,
 )
 from ..sources.pipelines import customize, split_additions
-from .folder_marks import is_export
 from .peer_options import refuse_additions, translate
 from .prepare import open_cache, prepare
 from .prepared import WorkFolder
@@ -78,8 +78,9 @@ def main_export(
     additions, options = split_additions(options)
     where, fields = split_options(translate(options))
     trust = where.get("trust_remote_code", False)
-    work = WorkFolder()  # of a merged checkpoint, which is read until the export is written
-    source = _source(model_name_or_path, adapter, where, work.path)
+    # A merged checkpoint is read until the export is written.
+    merged = None if adapter is None else WorkFolder()
+    source = _source(model_name_or_path, adapter, where, merged)
     if is_pipeline(source.folder):
         from .diffusion import export_pipeline
 
@@ -95,7 +96,8 @@ def main_export(
             compiler_workdir=compiler_workdir,
             host_code="wait" if precompile else "stored",
         )
-    refuse_additions(additions.to_dict())
+    if additions:
+        refuse_additions(additions.to_dict())
     check_output(source, Path(output))
     config, target = neuron_config(source, fields, trust_remote_code=trust)
     if allow_missing_weights and source.has_weights:
@@ -120,17 +122,20 @@ def main_export(
     return ExportReport(prepared=prepared, output_dir=Path(output), size_bytes=size_bytes)
 
 
-def _source(model: str | Path, adapter: str | Path | None, where: dict[str, Any], merged: Path) -> ModelSource:
+def _source(
+    model: str | Path, adapter: str | Path | None, where: dict[str, Any], merged: WorkFolder | None
+) -> ModelSource:
     """The checkpoint, or one in the folder `merged` that has an adapter in its weights."""
-    if adapter is None:
+    if adapter is None or merged is None:
         source = load_source(model, **where)
     else:
-        folder = merge_adapter(model, adapter, merged, **where)
+        folder = merge_adapter(model, adapter, merged.path, **where)
         source = load_source(folder, trust_remote_code=where.get("trust_remote_code", False))
         source = dataclasses.replace(source, name=f"{model} with {adapter}")
     if is_export(source.folder) and not source.has_weights:
         message = f"{model} is an export without weights."
         hint = "Pass the checkpoint that it was exported from."
         raise ModelError(message, hint=hint, folder=str(source.folder))
-    refuse_vendor_export(source.folder)
+    if not is_plain(source.folder):
+        refuse_vendor_export(source.folder)
     return source

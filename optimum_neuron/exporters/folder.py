@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from ..base import env
 from ..compiler import COMPILER_VERSION
 from ..errors import ArtifactError, FormatVersionError, WeightsError, nearest
 from ..files.plain_json import parse_json, read_object
+from ..files.records import file_hash
 from ..kinds import KINDS, Kind, kind_of
-from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig
+from ..options.configuration import CONFIG_FILE, NEFF_FILE, CompileConfig, is_export
 from ..options.peer_attributes import with_origin
 from ..sources import TASKS
 from ..weights import SINGLE_FILE
-from .folder_marks import is_export
 from .validation import OutputError
 from .vendor_folder import refuse_vendor_export
 
@@ -149,12 +148,6 @@ def verify_weights(folder: Path, artifact: dict[str, Any]) -> None:
         message = f"{path} was changed or damaged after the export: its sha256 differs."
         hint = "Export again, or pass a fine-tuned checkpoint to replace_weights()."
         raise WeightsError(message, hint=hint, file=str(path), expected=expected, actual=actual)
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a file in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def public_facts(config: CompileConfig, model_type: str, random_weights: Sequence[str] = ()) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from ..base.core import Choice, TorchDtype
 from ..base.foreign import module_facts
 from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
-from ..base.upstream_rules import without_foreign
 from ..compiler import COMPILER_VERSION, Program, arithmetic_options, source_hash
 from ..compiler.rules import neuroncore_v1
 from ..errors import ConfigError, ModelError
@@ -35,7 +34,7 @@ from ..hardware import (
 from ..kinds import compile_options, kind_of
 from ..options.configuration import CompileConfig, degrees_of, plain_op_names
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
-from ..options.peer_attributes import with_origin
+from ..options.peer_attributes import with_origin, without_foreign
 from ..sources import (
     STATIC,
     ModelSource,
@@ -140,7 +139,8 @@ def _published_quantization(source: ModelSource, names: Sequence[str]) -> dict[s
 
 def _environment_options(torch_dtype: str) -> dict[str, str]:
     """Return the options that NEURON_CC_FLAGS sets. Auto-cast rounds float32, so it has no effect on other weights."""
-    options = arithmetic_options(env.compiler_flags())
+    words = env.compiler_flags()
+    options = arithmetic_options(words) if words else {}
     return {name: value for name, value in options.items() if torch_dtype == "float32" or name == "optlevel"}
 
 

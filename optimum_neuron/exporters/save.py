@@ -19,11 +19,12 @@ from filelock import FileLock, Timeout
 
 from ..compiler import COMPILER_VERSION, write_program
 from ..errors import CacheError, ConfigError
+from ..files.records import file_hash
 from ..options.configuration import CONFIG_FILE, NEFF_FILE
 from ..sources import COPIED, ModelSource, copy_files, with_quantization
 from ..version import __version__
 from ..weights import SINGLE_FILE, pack_checkpoint
-from .folder import FOLDER_VERSION, file_hash, public_facts
+from .folder import FOLDER_VERSION, public_facts
 from .prepared import Prepared
 
 _LOCK = "writing.lock"

@@ -1,6 +1,6 @@
 """Compare a loaded model with its reference model, once for the same files, program, code, and CPU.
 
-A server would spend most of its start on the comparison, so one that passed is recorded (`comparisons.py`). Like host
+A server would spend most of its start on the comparison, so one that passed is recorded. Like host
 code, records are of this machine: they are in no compile cache, to which others may write. This module does not know
 what `validation/` compares.
 
@@ -22,15 +22,13 @@ from ..base.transformers_types import PreTrainedModel
 from ..base.wording import time_span
 from ..compiler.lower import probe_cpu
 from ..errors import ConfigError, ValidationError
-from ..files.records import Record
+from ..files.records import Record, file_hash
 from ..kinds import Recorder, kind_of
 from ..options.configuration import CompileConfig
 from ..sources import load_original, quantization_of, weights_reader
 from ..weights import QuantizedSource, Shards, plain_names
-from .comparisons import COMPARISONS
-from .folder import file_hash
 from .quality import Quality, measure_quality, with_quantized_weights
-from .validation import OutputError, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
+from .validation import COMPARISONS, OutputError, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
 
 if TYPE_CHECKING:
     from ..kinds import Kind

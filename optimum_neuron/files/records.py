@@ -39,6 +39,12 @@ def installed_versions(*names: str) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name)}
 
 
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def hash_of_sources(root: Path, names: Iterable[str], suffixes: tuple[str, ...] = (".py",)) -> str:
     """Hash files and folders below `root`, with their paths; of folders the files with one of the suffixes."""
     digest = hashlib.sha256()

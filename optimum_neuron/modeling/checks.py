@@ -13,9 +13,9 @@ import torch
 from transformers import GenerationConfig
 
 from ..base.transformers_types import PreTrainedConfig
-from ..base.upstream_rules import follows_upstream, tell_ignored
 from ..engine import Packing
 from ..errors import ConfigError, ShapeError, raise_together
+from ..options.peer_attributes import follows_upstream, tell_ignored
 from ..options.sizes import count_error, is_count
 
 logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ It packs a padded batch, picks the entry point and bucket, and returns logits. `
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import logging
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from ..base.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from ..engine import Draft, PromptFeatures, SequenceDraft, Steps, check_positions, make_decoder, plan_packing
 from ..errors import ConfigError
 from ..exporters import Prepared
-from ..models import reach_of
+from ..models import Reach, reach_of
 from ..upstream.cache_argument import CACHE
 from ..upstream.transformers import prepare_attention_mask, prepare_position_ids, prepare_token_type_ids
 from .adapters import AdapterMethods, AdapterSlots
@@ -54,9 +55,13 @@ class NeuronDecoderModel(AdapterMethods, NeuronGenerativeModel, TwoStepExport):
         self._decoder = make_decoder(self.loaded, self._signature)
         self._adapters = AdapterSlots(prepared) if "adapters" in prepared.metadata else None
         self._text_config = self.config.get_text_config(decoder=True)
-        self._reach = reach_of(self._text_config)
         self._output_type: Any = CausalLMOutputWithPast
         self._inputs = frozenset(inspect.signature(type(self).forward).parameters)
+
+    @functools.cached_property
+    def _reach(self) -> Reach | None:
+        """What is limited in how far layers see."""
+        return reach_of(self._text_config)
 
     def _checked_mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, cache: NeuronCache | None

@@ -15,15 +15,12 @@ from typing import Any, Self
 import transformers
 
 from ..base.transformers_types import PreTrainedConfig
-from ..base.upstream_rules import follows_upstream
 from ..compiler.lower import Mode
 from ..errors import ConfigError, ModelError, NotExportedError, invalid_choice
 from ..exporters import (
     Prepared,
     WorkFolder,
     check_tolerance,
-    is_broken_export,
-    is_export,
     load_exported,
     neuron_config,
     open_cache,
@@ -34,8 +31,9 @@ from ..exporters import (
 )
 from ..hardware import resolve_instance
 from ..kinds import compile_options
-from ..options.configuration import DEGREES, num_cores_of
+from ..options.configuration import DEGREES, is_broken_export, is_export, is_plain, num_cores_of
 from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
+from ..options.peer_attributes import follows_upstream
 from ..runtime import claimed
 from ..sources import TASKS, ModelSource, fill_missing, find_folder, find_task, kinds_of_task, load_source, plain_task
 from .in_memory import source_in_memory
@@ -290,9 +288,10 @@ def require_form(folder: Path, name: str, export: bool | None, how: dict[str, An
             message = f"{name} has already been exported, so {given} has no effect."
             raise ConfigError(message, hint=hint, options=options)
         return
-    refuse_vendor_export(folder)
-    if is_broken_export(folder) and not export:
-        read_folder(folder)  # reports missing keys
+    if not is_plain(folder):
+        refuse_vendor_export(folder)
+        if is_broken_export(folder) and not export:
+            read_folder(folder)  # reports missing keys
     if export is False or (export is None and follows_upstream()):
         raise not_exported(name, export)
     if export is None:

@@ -50,7 +50,7 @@ def _serving(auto_class: Any) -> type[Any]:
 
 def _exported_folder(name: Any, subfolder: str | None) -> Path | None:
     """Return the local folder of that name if it has an export or a part of one, else None."""
-    from ..exporters import is_broken_export, is_export
+    from ..options.configuration import is_broken_export, is_export
 
     folder = Path(name, subfolder or "")
     return folder if is_export(folder) or is_broken_export(folder) else None

@@ -24,8 +24,6 @@ from .first_eagle import (
     FirstEagleNetwork as FirstEagleNetwork,
 )
 from .heads import (
-    HEAD_SIZES as HEAD_SIZES,
-    require_equal_layers as require_equal_layers,
     require_group_size as require_group_size,
 )
 from .parallel import split_module as split_module

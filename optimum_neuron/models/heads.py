@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from ..base.model_facts import facts_of
-from ..base.transformers_types import PreTrainedConfig
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError
 from ..weights import ZEROS, Range, Split, joined_split, range_split, unit_split
 
 Part = tuple[Literal["queries", "key"], int]
@@ -118,19 +116,4 @@ def require_group_size(group_size: int, *, num_heads: int, model_type: str) -> N
             option="tensor_parallel_size",
             value=group_size,
             num_heads=num_heads,
-        )
-
-
-HEAD_SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
-"""Fields of a transformers configuration that say how large heads are."""
-
-
-def require_equal_layers(text: PreTrainedConfig, names: Sequence[str], *, hint: str) -> None:
-    """Check that a transformers configuration has one value of some fields for all layers."""
-    if varying := sorted(set(names) & set(facts_of(text).per_layer_attributes or ())):
-        raise ModelError(
-            f"The layers of this {text.model_type} model differ in {', '.join(varying)}. One value is implemented.",
-            hint=hint,
-            model_type=text.model_type,
-            fields=varying,
         )

@@ -378,3 +378,19 @@ def plain_op_names(names: Iterable[str]) -> tuple[str, ...]:
     ('aten.argsort', 'aten.sort')
     """
     return tuple(sorted({".".join(name.replace("::", ".").split(".")[:2]) for name in names}))
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether a folder is a complete export."""
+    return (folder / CONFIG_FILE).is_file() and (folder / NEFF_FILE).is_file()
+
+
+def is_broken_export(folder: Path) -> bool:
+    """Return whether a folder has part of an export, as a killed process leaves it."""
+    return (folder / CONFIG_FILE).is_file() != (folder / NEFF_FILE).is_file()
+
+
+def is_plain(folder: Path) -> bool:
+    """Return whether a folder has no file of an export, of this package or of the vendor's."""
+    programs = (NEFF_FILE, f"encoder/{NEFF_FILE}", f"decoder/{NEFF_FILE}")
+    return not any((folder / name).exists() for name in (CONFIG_FILE, *programs))

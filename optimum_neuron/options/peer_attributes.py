@@ -1,4 +1,8 @@
-"""What configurations have for scripts of Optimum Neuron: names of attributes, dtypes, and a file of their own.
+"""What there is for scripts of Optimum Neuron: its rules, names of attributes, dtypes, and a file of their own.
+
+Whether a call came through `optimum.neuron` decides about rules: it ignores options that a model does not have, and
+requests for results of layers that were not exported; this package refuses both. It exports a checkpoint only with
+`export=True`.
 
 Attributes say the same as the fields of `configuration.NeuronConfig`; those of features that are not here have the
 value that stands for their absence. Options of other libraries are options here under other names, or change nothing
@@ -6,19 +10,68 @@ for a reason.
 
     >>> renamed({"tp_degree": 2, "batch_size": 1}, {"tp_degree": "tensor_parallel_size"})
     {'batch_size': 1, 'tensor_parallel_size': 2}
+    >>> with upstream_rules():
+    ...     follows_upstream()
+    True
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+
+_FOLLOWED: ContextVar[set[str] | None] = ContextVar("rules of Optimum Neuron", default=None)
+"""What the block has logged; None outside of blocks."""
+
+
+@contextlib.contextmanager
+def upstream_rules() -> Iterator[None]:
+    """Follow the rules of Optimum Neuron inside a block, in this thread."""
+    told = _FOLLOWED.get()
+    token = _FOLLOWED.set(set() if told is None else told)
+    try:
+        yield
+    finally:
+        _FOLLOWED.reset(token)
+
+
+def follows_upstream() -> bool:
+    """Return whether the rules of Optimum Neuron are followed."""
+    return _FOLLOWED.get() is not None
+
+
+def tell_ignored(shown: str, reason: str) -> None:
+    """Log what is ignored under the rules of Optimum Neuron, once in a block.
+
+    Args:
+        shown: options with their values.
+        reason: why they change nothing.
+    """
+    told, line = _FOLLOWED.get(), f"{shown} changes nothing: {reason}."
+    if told is None or line in told:
+        return
+    told.add(line)
+    logger.info("%s", line)
+
+
+def without_foreign(options: Mapping[str, Any], names: Collection[str], model: str) -> dict[str, Any]:
+    """Return the options of a call; under Optimum Neuron's rules, without the ones that the model does not have."""
+    foreign = {name: value for name, value in options.items() if name not in names}
+    if not foreign or not follows_upstream():
+        return dict(options)
+    shown = ", ".join(f"{name}={value!r}" for name, value in foreign.items())
+    tell_ignored(shown, f"{model} has no such option")
+    return {name: value for name, value in options.items() if name in names}
 
 
 def renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class ServedModel:
 
 def load_replicas(model: ServedModel) -> list[Replica]:
     """Return what answers the requests of a model, by the model's task."""
-    from ..exporters import is_export
+    from ..options.configuration import is_export
     from ..options.option import source_options
     from ..sources import find_folder, is_exported_pipeline, load_source
 

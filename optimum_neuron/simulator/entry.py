@@ -250,7 +250,7 @@ def source_of(model: Any, options: Mapping[str, Any]) -> ModelSource:
 
 
 def is_compiled(path: Path) -> bool:
-    from ..exporters import is_export
+    from ..options.configuration import is_export
 
     with contextlib.suppress(OSError):
         return (path.is_dir() and is_export(path)) or (path.is_file() and path.suffix in (".neuron", ".neff"))

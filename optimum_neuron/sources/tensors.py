@@ -6,6 +6,7 @@ Most checkpoints are mapped unchanged. Some architectures rename or fuse tensors
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import logging
@@ -18,10 +19,10 @@ from ..base.core import Choice
 from ..base.foreign import module_facts
 from ..base.progress import hidden_bars
 from ..base.transformers_types import PreTrainedModel
-from ..base.upstream_rules import follows_upstream
 from ..base.wording import first_line, listed
 from ..errors import ModelError, WeightsError
 from ..models import SCALE_NAMES, cast_parameters
+from ..options.peer_attributes import follows_upstream
 from ..weights import (
     Checkpoint,
     GgufSource,
@@ -278,8 +279,14 @@ def _loaded(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bo
     if not (name := find_task(task, source.config.model_type).auto_class):
         return load_component(source, dtype)
     folder, auto_class = source.folder, getattr(transformers, name)
+    is_quantized = quantization_of(source.config) is not None
+    opened = (
+        readable(source, dtype)
+        if is_quantized
+        else contextlib.nullcontext((folder, {"config": copy.deepcopy(source.config)}))
+    )
     try:
-        with readable(source, dtype) as (plain, how), hidden_bars(transformers.utils.logging):
+        with opened as (plain, how), hidden_bars(transformers.utils.logging):
             model, info = auto_class.from_pretrained(
                 plain,
                 **how,
@@ -291,7 +298,7 @@ def _loaded(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bo
         hint = "Repair the checkpoint; to export without comparing, pass --disable-validation."
         message = f"transformers cannot load the model in {folder}: {first_line(error)}"
         raise ModelError(message, hint=hint, folder=str(folder)) from error
-    if quantization_of(source.config) is not None:
+    if is_quantized:
         # transformers leaves tensors that were not quantized in the dtype of the file.
         cast_parameters(model, getattr(torch, dtype))
     return model, sorted(info["missing_keys"])

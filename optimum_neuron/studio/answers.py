@@ -104,7 +104,7 @@ def shelf(folder: Path) -> dict[str, Any]:
 
 def _found(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield exports and pages of profiles below a folder; links are not followed."""
-    from ..exporters import is_export
+    from ..options.configuration import is_export
 
     waiting, seen = [(folder, 0)], 0
     while waiting and seen < MAX_FOLDERS:

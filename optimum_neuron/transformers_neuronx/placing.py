@@ -11,8 +11,8 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from ..exporters import is_export
 from ..modeling import NeuronModelForCausalLM, compile_with_warning, load_artifacts
+from ..options.configuration import is_export
 from ..sources import find_folder
 from .checkpoint import has_safetensors, read_module
 

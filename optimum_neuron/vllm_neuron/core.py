@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from ..errors import ConfigError, RequestError
-from ..exporters import is_export
+from ..options.configuration import is_export
 from ..options.option import source_options
 from ..serving import Generator, ServedModel, load_replicas, sampling_defaults
 from ..sources import find_folder, load_source

@@ -4,6 +4,7 @@ from .checkpoint import (
     Checkpoint as Checkpoint,
     StateDict as StateDict,
     TensorSource as TensorSource,
+    plain_names as plain_names,
     weight_files as weight_files,
 )
 from .gguf import GGUF_SCHEMES as GGUF_SCHEMES, GgufName as GgufName, GgufSource as GgufSource
@@ -25,7 +26,6 @@ from .published_experts import PublishedExperts as PublishedExperts, is_expert a
 from .quantized import (
     QuantizedSource as QuantizedSource,
     Recipe as Recipe,
-    plain_names as plain_names,
     recipe_of as recipe_of,
 )
 from .schemes import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -127,3 +127,8 @@ def weight_files(folder: Path) -> list[Path]:
         message = f"Weight files of {index} are missing: {', '.join(missing) or 'it names none'}."
         raise WeightsError(message, hint=_DOWNLOAD_AGAIN, path=str(index), missing=missing)
     return [folder / name for name in names]
+
+
+def plain_names(names: Iterable[str]) -> list[str]:
+    """Return the tensors of the checkpoint behind names, each once; some are recipes (`quantized.py`)."""
+    return list(dict.fromkeys(name.rpartition(":")[0] or name for name in names))

@@ -12,11 +12,11 @@ fine-tuned one is bound without compiling. An exported folder has these tensors 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.core import TensorSpec
-from .checkpoint import TensorSource
+from .checkpoint import TensorSource, plain_names
 from .gguf import GgufSource
 from .published import PublishedSource
 from .published_experts import PublishedExperts
@@ -62,11 +62,6 @@ def recipe_of(name: str) -> Recipe | None:
     scheme, _, part = recipe.partition(".")
     plain = scheme.removesuffix(_TRANSPOSED)
     return Recipe(tensor, Scheme.parse(plain), part or "values", plain != scheme)  # type: ignore[arg-type]
-
-
-def plain_names(names: Iterable[str]) -> list[str]:
-    """Return the tensors of the checkpoint behind names, each once."""
-    return list(dict.fromkeys(name.rpartition(":")[0] or name for name in names))
 
 
 class QuantizedSource:

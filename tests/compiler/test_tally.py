@@ -9,7 +9,11 @@ from tests.tools.conftest import ROOT
 
 
 def test_each_process_has_its_own_records(tmp_path):
-    adds = "from optimum_neuron.compiler import tally; tally.add('neff', 'a', was_compiled=True)"
+    adds = """
+from optimum_neuron.base import env
+from optimum_neuron.compiler import tally
+tally.add(env.compile_records(), "neff", "a", was_compiled=True)
+"""
     environ = {**env.recording_compiles(tmp_path), "PYTHONPATH": str(ROOT)}
     running = [subprocess.Popen([sys.executable, "-c", adds], env=environ) for _ in range(2)]
     assert [process.wait() for process in running] == [0, 0]
@@ -17,14 +21,6 @@ def test_each_process_has_its_own_records(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {f"{process.pid}.jsonl" for process in running}
 
 
-def test_missing_folder_is_a_warning(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("OPTIMUM_NEURON_COMPILE_RECORDS", str(tmp_path / "gone"))
-    tally.add("neff", "a", was_compiled=True)
+def test_missing_folder_is_a_warning(tmp_path, caplog):
+    tally.add(tmp_path / "gone", "neff", "a", was_compiled=True)
     assert "cannot be recorded" in caplog.text and not (tmp_path / "gone").exists()
-
-
-def test_no_folder_records_nothing(tmp_path, monkeypatch):
-    monkeypatch.delenv("OPTIMUM_NEURON_COMPILE_RECORDS", raising=False)
-    monkeypatch.chdir(tmp_path)
-    tally.add("neff", "a", was_compiled=True)
-    assert list(tmp_path.iterdir()) == []

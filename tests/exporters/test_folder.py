@@ -14,8 +14,10 @@ from filelock import FileLock
 
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.errors import ArtifactError, CacheError, ConfigError, FormatVersionError, WeightsError
-from optimum_neuron.exporters import file_hash, is_broken_export, is_export, read_folder, save_folder
+from optimum_neuron.exporters import read_folder, save_folder
 from optimum_neuron.exporters.folder import FOLDER_VERSION, verify_weights
+from optimum_neuron.files.records import file_hash
+from optimum_neuron.options.configuration import is_broken_export, is_export
 from tests import warm
 from tests.neffs import small_disk
 from tests.raising import raises

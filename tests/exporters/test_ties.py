@@ -11,7 +11,7 @@ import torch
 from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import comparisons
+from optimum_neuron.exporters.validation import statistics
 from tests.models.mixtures import DEEPSEEK, QWEN
 from tests.tiny import save_tiny
 
@@ -62,7 +62,7 @@ def test_wrong_routers_do_not_pass(model_type, ending, damage, tmp_path, monkeyp
         return dataclasses.replace(bound, tensors=bound.tensors | {name: wrong})
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
-    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
+    monkeypatch.setattr(statistics, "_versions", lambda: {"package": "damaged"})
     with pytest.raises(ValidationError):
         exported(tmp_path, model_type, 2)
 

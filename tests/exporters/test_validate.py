@@ -14,8 +14,8 @@ from optimum_neuron import NeuronModelForCausalLM
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.engine import Decoder, Packing, Sequences, decoder as decoder_module
 from optimum_neuron.errors import ConfigError, ValidationError
-from optimum_neuron.exporters import comparisons, main_export
-from optimum_neuron.exporters.validation import OutputError, compare, default_tolerance, validate
+from optimum_neuron.exporters import main_export
+from optimum_neuron.exporters.validation import OutputError, compare, default_tolerance, statistics, validate
 from optimum_neuron.exporters.validation.statistics import allow_rounding
 from optimum_neuron.kinds import Recorder, kind_of
 from optimum_neuron.options.configuration import NeuronConfig
@@ -162,7 +162,7 @@ def damaged(folder, name, monkeypatch, **options):
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
     # Code with another content, to which records of earlier comparisons do not apply.
-    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
+    monkeypatch.setattr(statistics, "_versions", lambda: {"package": "damaged"})
     with pytest.raises(ValidationError) as excinfo:
         NeuronModelForCausalLM.from_pretrained(folder, export=True, **{**SHAPES, **options})
     return excinfo.value

@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronDiffusionPipeline, NeuronModelForCausalLM
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import comparisons, main_export, validated
+from optimum_neuron.exporters import main_export, validated
+from optimum_neuron.exporters.validation import statistics
 from tests.tiny import SMALL
 from tests.tiny_pipelines.calls import compile_options
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
@@ -85,7 +86,7 @@ def test_everything_that_decides_a_result_is_compared_again(home, folder, loads,
     elif change == "atol":
         options = {"atol": 0.5}
     elif change == "versions":
-        monkeypatch.setattr(comparisons, "_versions", lambda: {"torch": "9"})
+        monkeypatch.setattr(statistics, "_versions", lambda: {"torch": "9"})
     else:
         monkeypatch.setattr(validated, "probe_cpu", lambda: "other")
     assert described(folder, **options)["validated"]["value"] == "compared"
@@ -163,8 +164,8 @@ def test_disabled_validation_says_so(home, folder, loads):
 
 
 def test_versions_have_the_source_and_the_libraries_of_references(monkeypatch):
-    versions = comparisons.COMPARISONS.versions()
+    versions = statistics.COMPARISONS.versions()
     optional = {name for name in ("compressed_tensors", "gguf") if importlib.util.find_spec(name)}
     assert versions.keys() == {"package", "torch", "transformers", "diffusers", *optional}
-    monkeypatch.setattr(comparisons, "hash_of_sources", lambda *_: "changed source")
-    assert comparisons._versions.__wrapped__() == {**versions, "package": "changed source"}
+    monkeypatch.setattr(statistics, "hash_of_sources", lambda *_: "changed source")
+    assert statistics._versions.__wrapped__() == {**versions, "package": "changed source"}

@@ -17,7 +17,7 @@ from optimum_neuron import (
     NeuronModelForSpeechSeq2Seq,
 )
 from optimum_neuron.errors import ModelError
-from optimum_neuron.exporters import is_export
+from optimum_neuron.options.configuration import is_export
 from tests import seq2seq, speech
 from tests.encoders import save_letters, save_tiny_encoder, tiny_shapes
 from tests.raising import raises

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForSpeechSeq2Seq, set_seed
 
 from optimum_neuron import NeuronModelForCTC, NeuronModelForSpeechSeq2Seq, NeuronWhisperForConditionalGeneration
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ConfigError, ModelError, ShapeError
+from optimum_neuron.options.peer_attributes import upstream_rules
 from tests.encoders import save_tiny_encoder, tiny_shapes
 from tests.raising import raises
 from tests.speech import FRAMES, MELS, SHAPES, TARGET, TINY, VOCABULARY, save_tiny_speech, sounds

@@ -31,7 +31,7 @@ from optimum_neuron.errors import (
     ValidationError,
     WeightsError,
 )
-from optimum_neuron.exporters import comparisons
+from optimum_neuron.exporters.validation import statistics
 from optimum_neuron.kinds import compile_options
 from optimum_neuron.kinds.encoder import AXES, NeuronEncoderConfig
 from optimum_neuron.sources import TASKS
@@ -393,7 +393,7 @@ def test_damaged_program_is_not_exported_and_layer_is_named(checkpoint, tmp_path
     bind = module.bind_weights
     monkeypatch.setattr(module, "bind_weights", damaged)
     # Code with another content, to which records of earlier comparisons do not apply.
-    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
+    monkeypatch.setattr(statistics, "_versions", lambda: {"package": "damaged"})
     with raises(ValidationError) as error:
         main_export(checkpoint, tmp_path / "out", **SHAPES)
     assert "model.bert.encoder.layer.1 " in error.value.details["place"] and not (tmp_path / "out").exists()

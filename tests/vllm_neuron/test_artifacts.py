@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from optimum_neuron.errors import ConfigError
-from optimum_neuron.exporters import is_export
+from optimum_neuron.options.configuration import is_export
 from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 

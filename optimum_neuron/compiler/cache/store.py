@@ -121,7 +121,7 @@ class CompileCache:
             if not found.compiled:
                 rejected, reasons = (), ["hit: another process compiled it while this one waited", found.note]
         assert found.path is not None, "it is there, or was compiled"
-        tally.add("neff", name, was_compiled=found.compiled)
+        _tell(name, was_compiled=found.compiled)
         if request is not None:
             reasons.append(self._tiers.record(request, Target(entry=name, key=key), label))
         choice = Choice(value=name, reason="; ".join(part for part in reasons if part), rejected=rejected)
@@ -139,7 +139,7 @@ class CompileCache:
         result = self._tiers.fetch(target.entry, target.key)
         kind = "miss" if result.path is None else "hit"
         if result.path is not None:
-            tally.add("neff", target.entry, was_compiled=False)
+            _tell(target.entry, was_compiled=False)
         return Choice(value=result.path, reason=f"{kind}: the request leads to {target.entry}: {result.reason}")
 
     def lookup(self, fields: Mapping[str, Any]) -> Choice[str | None]:
@@ -275,3 +275,9 @@ class CompileCache:
             return f"no similar entry among {len(others)}", ()
         rejected = tuple(Rejected(candidate=other.name, reason=describe(differing)) for other, differing in near)
         return f"nearest: {rejected[0].reason}", rejected
+
+
+def _tell(name: str, *, was_compiled: bool) -> None:
+    """Record an entry for a parent process that asks for records."""
+    if (folder := env.compile_records()) is not None:
+        tally.add(folder, "neff", name, was_compiled=was_compiled)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from ...base.core import Choice, OptLevel, Rejected
 from ..ir import Subprogram
 from ..kernels import kernels_in
-from ..passes import product_operands
+from ..rules import product_operands
 
 if TYPE_CHECKING:
     import torch

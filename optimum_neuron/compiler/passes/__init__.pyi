@@ -1,7 +1,6 @@
 from . import autocast as autocast
 from .autocast import (
     auto_cast as auto_cast,
-    product_operands as product_operands,
 )
 from .bodies import merge as merge, rewrite_bodies as rewrite_bodies, verify as verify
 from .exchanges import cut_at_exchanges as cut_at_exchanges

@@ -13,44 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.core import AutoCast, AutoCastType
 from ..ir import lazy_module
-from ..rules import base_name
+from ..rules import product_operands
 from ..serialize import base_of, shares_memory, writes
 
 if TYPE_CHECKING:
     from torch import fx
-
-PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        (
-            *("aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.inner"),
-            *("aten.tensordot", "aten._grouped_mm", "aten.convolution", "aten._convolution"),
-            *(f"aten.conv{dims}d" for dims in (1, 2, 3)),
-            *(f"aten.conv_transpose{dims}d" for dims in (1, 2, 3)),
-        ),
-        (0, 1),
-    ),
-    **dict.fromkeys(("aten.addmm", "aten.addmv", "aten.addbmm", "aten.baddbmm", "aten.addr"), (1, 2)),
-    "aten.einsum": (1,),
-    "aten.convolution_backward": (0, 1, 2),
-    **dict.fromkeys(
-        (
-            "aten.scaled_dot_product_attention",
-            "aten._scaled_dot_product_flash_attention_for_cpu",
-            "aten._scaled_dot_product_fused_attention_overrideable",
-        ),
-        (0, 1, 2),
-    ),
-    **dict.fromkeys(
-        (
-            "aten._scaled_dot_product_flash_attention_for_cpu_backward",
-            "aten._scaled_dot_product_fused_attention_overrideable_backward",
-        ),
-        (0, 1, 2, 3),
-    ),
-    **dict.fromkeys(("neuron.quantized_linear", "neuron.quantized_experts", "neuron.quantized_experts_sum"), (0,)),
-}
-"""Operators that run on TensorE, without overload, with the positions of the operands, or lists of them, that it
-multiplies."""
 
 FP8_E4M3_MAX = 240.0
 """Largest finite value of the chip's FP8 E4M3 (IEEE-style, with infinities); torch's variant ends at 448."""
@@ -89,15 +56,6 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
         copies[node] = copy
     graph.lint()
     return lazy_module(graph)
-
-
-def product_operands(node: fx.Node) -> list[fx.Node]:
-    """Return what TensorE multiplies in a call; empty for an operator that multiplies no matrices."""
-    operands: list[fx.Node] = []
-    for position in PRODUCT_OPERANDS.get(base_name(str(node.target)), ()):
-        value: Any = node.args[position]
-        operands += value if isinstance(value, (list, tuple)) else [value]
-    return operands
 
 
 def _is_float32(node: fx.Node) -> bool:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from ...weights import Shards
 from ..ir import RANK_VALUE, Call, Graph, Program, Subprogram
+from ..rules import product_operands
 from .alike import divide
-from .autocast import product_operands
 from .exchanges import host_exchange
 from .idle import drop_unread, zero_results
 from .pieces import Piece, calls_of, join, joined_body, wiring

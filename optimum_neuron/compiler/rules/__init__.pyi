@@ -15,6 +15,7 @@ from .codes import to_markdown as to_markdown
 from .decompose import decompose as decompose
 from .indexing import combines as combines
 from .judge import MAKES as MAKES, RULE as RULE, UNKNOWN as UNKNOWN, USES as USES
+from .matmul import product_operands as product_operands
 from .report import (
     PLACED as PLACED,
     OpCount as OpCount,

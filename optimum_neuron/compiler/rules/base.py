@@ -180,17 +180,6 @@ CUSTOM_CALLS = _names(
 RESTRICTED = {"Convolution": "NCC_EVRF010", "ReduceWindow": "NCC_EVRF018", "ShiftRightArithmetic": "NCC_EVRF022"}
 """Instructions on no list, known from the error page that says when they are refused: otherwise they are accepted."""
 
-TORCH_NEURONX_ATEN = _names(
-    """
-    _s_where _softmax _softmax_backward_data _unsafe_view add addcdiv_ addcmul addmm bernoulli_ bmm constant_pad_nd div
-    embedding embedding_dense_backward empty expand fill_ index_select _log_softmax _log_softmax_backward_data lt mm mul
-    native_batch_norm native_batch_norm_backward neg permute relu rsub select slice sqrt sum t tanh tanh_backward
-    threshold_backward transpose unsqueeze view zero_
-    """
-)
-"""ATen operators that torch-neuronx lists as supported (_s_where is today's where). The list is a sample: every name
-on it must be accepted, and a name that is missing from it says nothing."""
-
 
 def instruction_source(name: str) -> str:
     """Return the document that says that the compiler knows an instruction."""

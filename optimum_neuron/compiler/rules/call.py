@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.core import TensorSpec
 from ...errors import ConfigError
+from ...upstream import torch as private
 from ...upstream.torch import schema_of
 
 if TYPE_CHECKING:
@@ -74,21 +75,19 @@ class OpCall:
         """View a `call_function` node of a graph; a wrapper is viewed as the call inside."""
         import torch
 
-        from ...upstream.torch import tree_leaves
-
         node = _unwrapped(node)
         produced = node.meta.get("val")
         if produced is None and _returns_tensor(node):
             raise not_exported(node, "has no shapes")
-        leaves = [leaf for leaf in tree_leaves((values_of(node), produced)) if _is_tensor(leaf)]
-        incoming = [leaf for source in node.all_input_nodes for leaf in tree_leaves(source.meta.get("val"))]
+        leaves = [leaf for leaf in private.tree_leaves((values_of(node), produced)) if _is_tensor(leaf)]
+        incoming = [leaf for source in node.all_input_nodes for leaf in private.tree_leaves(source.meta.get("val"))]
         return cls(
             op=op_name(node.target),
-            inputs=tuple(_spec(leaf) for leaf in tree_leaves(values_of(node)) if _is_tensor(leaf)),
-            outputs=tuple(_spec(leaf) for leaf in tree_leaves(produced) if _is_tensor(leaf)),
+            inputs=tuple(_spec(leaf) for leaf in private.tree_leaves(values_of(node)) if _is_tensor(leaf)),
+            outputs=tuple(_spec(leaf) for leaf in private.tree_leaves(produced) if _is_tensor(leaf)),
             arguments=_arguments(node),
             input_symbols=symbols(incoming),
-            output_symbols=symbols(tree_leaves(produced)),
+            output_symbols=symbols(private.tree_leaves(produced)),
             sparse=any(leaf.layout is not torch.strided for leaf in leaves),
             module_path=module_path(node),
             source_line=source_line(node),
@@ -114,9 +113,7 @@ The first two wrap a random operator that a backward repeats (gradient checkpoin
 
 def operator_of(node: Node) -> Any:
     """Operator that a node calls, without the wrapper that torch puts around it."""
-    from ...upstream.torch import HigherOrderOperator
-
-    if not isinstance(node.target, HigherOrderOperator):
+    if not isinstance(node.target, private.HigherOrderOperator):
         return node.target
     name = node.target.name()
     position = 0 if name in FUNCTIONALIZED else _WRAPPERS.get(name)
@@ -132,8 +129,6 @@ def _unwrapped(node: Node) -> Node:
     from torch.fx import Graph
     from torch.fx.node import map_arg
 
-    from ...upstream.torch import FakeTensorMode
-
     position = _WRAPPERS.get(op_name(node.target).removeprefix("higher_order."))
     if position is None:
         return node
@@ -143,7 +138,7 @@ def _unwrapped(node: Node) -> Node:
         inputs[source].meta = source.meta
     target, *args = node.args[position:]
     call = graph.call_function(target, *map_arg((tuple(args), node.kwargs), inputs.__getitem__))
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with private.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         args, kwargs = fakes_of(call)
         result = target(*args, **kwargs)
     located = next((user for user in node.users if user.meta.get("stack_trace")), node)
@@ -155,21 +150,17 @@ def fakes_of(node: Node) -> tuple[Any, Any]:
     """Positional and named arguments of a node, with fake tensors of the active mode for those of the graph."""
     import torch
 
-    from ...upstream.torch import tree_map_only
-
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
-    return tree_map_only(torch.Tensor, fake, values_of(node))
+    return private.tree_map_only(torch.Tensor, fake, values_of(node))
 
 
 def op_name(target: Any) -> str:
     """Name the target of a node: "aten.add.Tensor", "higher_order.cond"; plain functions are "python.getitem"."""
-    from ...upstream.torch import HigherOrderOperator, OpOverload
-
-    if isinstance(target, OpOverload):
+    if isinstance(target, private.OpOverload):
         return str(target)
-    if isinstance(target, HigherOrderOperator):
+    if isinstance(target, private.HigherOrderOperator):
         return f"higher_order.{target.name()}"
     return f"python.{target.__name__}"
 
@@ -201,8 +192,6 @@ def values_of(node: Node) -> tuple[Any, Any]:
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    from ...upstream.torch import tree_map
-
     schema = schema_of(node)
     if schema is None:
         return {}
@@ -210,7 +199,8 @@ def _arguments(node: Node) -> dict[str, Any]:
     named = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
     named |= dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
     return {
-        name: tree_map(lambda leaf: _spec(leaf) if _is_tensor(leaf) else leaf, value) for name, value in named.items()
+        name: private.tree_map(lambda leaf: _spec(leaf) if _is_tensor(leaf) else leaf, value)
+        for name, value in named.items()
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base.core import Ruling
+from ...upstream import torch as private
 from ...upstream.torch import schema_of
 from ..serialize import base_of, writes
 from .base import OpCall, refuse
@@ -81,19 +82,17 @@ def constant_value(value: object) -> torch.Tensor | None:
     import torch
     from torch.fx.node import map_arg
 
-    from ...upstream.torch import disable_current_modes, tree_map_only
-
     order = _computation(value) if isinstance(value, torch.fx.Node) else None
     if order is None or _written(order):
         return None
     values: dict[Node, Any] = {}
     # A backend of torch.compile checks graphs while fake tensors are on.
-    with torch.no_grad(), disable_current_modes():
+    with torch.no_grad(), private.disable_current_modes():
         for node in order:
             if _VALUE in node.meta:
                 values[node] = node.meta[_VALUE]
                 continue
-            arguments = tree_map_only(torch.device, lambda _: torch.device("cpu"), (node.args, node.kwargs))
+            arguments = private.tree_map_only(torch.device, lambda _: torch.device("cpu"), (node.args, node.kwargs))
             args, kwargs = map_arg(arguments, values.__getitem__)
             try:
                 values[node] = node.target(*args, **kwargs)
@@ -103,9 +102,7 @@ def constant_value(value: object) -> torch.Tensor | None:
 
 
 def _bounds(value: torch.Tensor) -> tuple[int, int]:
-    from ...upstream.torch import disable_current_modes
-
-    with disable_current_modes():
+    with private.disable_current_modes():
         return int(value.min()), int(value.max())
 
 
@@ -148,10 +145,8 @@ def _computation(result: Node) -> list[Node] | None:
 def _is_constant(node: Node) -> bool:
     import torch
 
-    from ...upstream.torch import OpOverload
-
     value, target = node.meta.get("val"), node.target
-    computes = isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded not in target.tags
+    computes = isinstance(target, private.OpOverload) and torch.Tag.nondeterministic_seeded not in target.tags
     return (
         isinstance(value, torch.Tensor)
         and all(type(size) is int for size in value.shape)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ...base.core import Ruling
 from .base import OpCall, Target, accept, refuse, reject, rule, table
+from .call import base_name
+
+if TYPE_CHECKING:
+    from torch import fx
 
 _FIRST_CORE_WITHOUT_INT32 = 3
 """NeuronCore generation from which int32 products are refused (Neuron docs, neuronx-cc error code NCC_EVRF035)."""
@@ -67,3 +73,45 @@ reject(
     remedy="sum a one_hot of fixed width instead; for experts of transformers models, load with "
     'experts_implementation="batched_mm"',
 )
+
+PRODUCT_OPERANDS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        (
+            *("aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.inner"),
+            *("aten.tensordot", "aten._grouped_mm", "aten.convolution", "aten._convolution"),
+            *(f"aten.conv{dims}d" for dims in (1, 2, 3)),
+            *(f"aten.conv_transpose{dims}d" for dims in (1, 2, 3)),
+        ),
+        (0, 1),
+    ),
+    **dict.fromkeys(("aten.addmm", "aten.addmv", "aten.addbmm", "aten.baddbmm", "aten.addr"), (1, 2)),
+    "aten.einsum": (1,),
+    "aten.convolution_backward": (0, 1, 2),
+    **dict.fromkeys(
+        (
+            "aten.scaled_dot_product_attention",
+            "aten._scaled_dot_product_flash_attention_for_cpu",
+            "aten._scaled_dot_product_fused_attention_overrideable",
+        ),
+        (0, 1, 2),
+    ),
+    **dict.fromkeys(
+        (
+            "aten._scaled_dot_product_flash_attention_for_cpu_backward",
+            "aten._scaled_dot_product_fused_attention_overrideable_backward",
+        ),
+        (0, 1, 2, 3),
+    ),
+    **dict.fromkeys(("neuron.quantized_linear", "neuron.quantized_experts", "neuron.quantized_experts_sum"), (0,)),
+}
+"""Operators that run on TensorE, without overload, with the positions of the operands, or lists of them, that it
+multiplies."""
+
+
+def product_operands(node: fx.Node) -> list[fx.Node]:
+    """Return what TensorE multiplies in a call; empty for an operator that multiplies no matrices."""
+    operands: list[fx.Node] = []
+    for position in PRODUCT_OPERANDS.get(base_name(str(node.target)), ()):
+        value: Any = node.args[position]
+        operands += value if isinstance(value, (list, tuple)) else [value]
+    return operands

@@ -135,7 +135,8 @@ def _report(plan: Plan, checked: cache.CheckedGraph, *, seconds: float, loaded_f
         compile_s=seconds,
     )
     report.add(done)
-    tally.add("torch.compile", f"{done.frame} {done.kind}", was_compiled=loaded_from is None)
+    if (folder := env.compile_records()) is not None:
+        tally.add(folder, "torch.compile", f"{done.frame} {done.kind}", was_compiled=loaded_from is None)
     logger.info("%s", done)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import torch
 
+from ...base import env
 from .. import library
 
 Device = Any
@@ -35,11 +37,22 @@ class NeuronDeviceProperties:
 
 def is_available() -> bool:
     """Return whether the device can be used: it is built or can be, and the environment leaves a core. Never raises."""
+    return _can_be_built(env.machine_variables()) or (library.is_loaded() and _has_devices())
+
+
+@functools.lru_cache(maxsize=16)
+def _can_be_built(variables: tuple[str | None, ...]) -> bool:
+    """Look once for each environment: torch asks at every operator on fake tensors."""
     from ...compiler.lower import probe_compiler
+
+    return _has_devices() and probe_compiler() is not None
+
+
+def _has_devices() -> bool:
     from ...errors import ConfigError
 
     try:
-        return device_count() > 0 and (library.is_loaded() or probe_compiler() is not None)
+        return device_count() > 0
     except ConfigError:
         return False
 

@@ -4,7 +4,7 @@ A scenario is a name, a call of the engine, and a call of the reference; each ki
 (`kinds/*/scenarios.py`).
 
 scenarios.py    runs them and compares all results
-statistics.py   errors, signal-to-noise ratio, tolerances
+statistics.py   errors, signal-to-noise ratio, tolerances, records
 divergence.py   the first module that differs
 """
 

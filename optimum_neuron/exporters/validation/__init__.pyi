@@ -1,5 +1,6 @@
 from .scenarios import validate as validate
 from .statistics import (
+    COMPARISONS as COMPARISONS,
     FLOAT32_TOLERANCE as FLOAT32_TOLERANCE,
     OutputError as OutputError,
     compare as compare,

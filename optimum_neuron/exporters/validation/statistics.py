@@ -1,12 +1,20 @@
-"""Distance of a tensor from its reference, and its limit: error statistics and tolerances."""
+"""Distance of a tensor from its reference, and its limit: error statistics, tolerances, and records of what passed.
+
+    record = COMPARISONS.find({"neff": ..., "atol": None})
+
+It imports no torch by itself, for `neuron cache`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...files.records import Records, hash_of_sources, installed_versions
 from ...options.configuration import CompileConfig
 from ...weights import parse_schemes
 
@@ -157,3 +165,17 @@ def default_tolerance(config: CompileConfig, largest: float) -> float:
     if narrow == "float32":
         return FLOAT32_TOLERANCE
     return TOLERANCE_ROUNDOFFS * UNIT_ROUNDOFF[narrow] * largest
+
+
+_LIBRARIES = ("torch", "transformers", "diffusers", "compressed_tensors", "gguf")
+"""Their models and weights are what ours are compared with."""
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    package = hash_of_sources(Path(__file__).parents[2], ["."], (".py", ".h", ".cpp"))
+    return {"package": package, **installed_versions(*_LIBRARIES)}
+
+
+COMPARISONS = Records(name="validated", versions=lambda: _versions())
+"""Records of comparisons that passed, by everything that decides one besides the model."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from ...base.core import TensorSpec
-from ...base.model_facts import facts_of
+from ...base.model_facts import facts_of, require_equal_layers
 from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...compiler import Program, Recapture, Role, find_stacks
 from ...engine import ADAPTER_INDEX, Signature
@@ -25,7 +25,6 @@ from ...models import (
     Family,
     build_decoder,
     quantize_decoder,
-    require_equal_layers,
     require_group_size,
     with_adapters,
     with_hidden_states,
@@ -263,7 +262,8 @@ def require_cores(model_config: PreTrainedConfig, config: NeuronConfig) -> None:
     text, group_size = model_config.get_text_config(decoder=True), config.tensor_parallel_size
     require_equal_layers(text, ["num_attention_heads"], hint="Pass a checkpoint whose layers have as many heads each.")
     num_heads = facts_of(text).num_attention_heads or group_size
-    require_group_size(group_size, num_heads=num_heads, model_type=model_config.model_type)
+    if group_size > 1:
+        require_group_size(group_size, num_heads=num_heads, model_type=model_config.model_type)
     num_stages = config.pipeline_parallel_size
     num_layers = facts_of(text).num_hidden_layers or num_stages
     if num_stages > num_layers:

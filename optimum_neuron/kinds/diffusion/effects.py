@@ -10,8 +10,8 @@ import inspect
 from typing import TYPE_CHECKING
 
 from ...base.foreign import module_facts, pipeline_facts, tokenizer_facts
-from ...base.upstream_rules import follows_upstream, tell_ignored
 from ...errors import ConfigError
+from ...options.peer_attributes import follows_upstream, tell_ignored
 from ...sources.pipelines import DENOISERS, denoiser_name, denoiser_of
 from .configuration import NeuronDiffusionConfig
 

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from ...base.upstream_rules import without_foreign
 from ...errors import ConfigError, raise_together
 from ...options.configuration import CompileConfig
 from ...options.option import option
+from ...options.peer_attributes import without_foreign
 from ...options.sizes import count_errors, limit_error, missing_axes, size_errors
 
 Sizes = dict[str, int]

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ...base.core import Choice
-from ...base.upstream_rules import follows_upstream
 from ...compiler.lower import Mode
 from ...errors import ConfigError, ModelError
 from ...exporters import neuron_config, open_cache, translate
@@ -33,6 +32,7 @@ from ...exporters.diffusion import (
 from ...kinds import compile_options
 from ...kinds.diffusion import NeuronDiffusionConfig, part_name
 from ...options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
+from ...options.peer_attributes import follows_upstream
 from ...runtime import Copies
 from ...sources import is_exported_pipeline, is_pipeline, load_source, plain_task, task_of
 from ...sources.pipelines import customize, pipeline_class, split_additions

@@ -18,7 +18,8 @@ from ...base.core import Choice
 from ...base.model_facts import facts_of
 from ...base.transformers_types import PreTrainedConfig
 from ...errors import RequestError
-from ...exporters import is_export, read_folder
+from ...exporters import read_folder
+from ...options.configuration import is_export
 from ...options.option import source_options
 from ...sources import find_folder, find_task, infer_task
 

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from ...base.foreign import module_facts
-from ...base.model_facts import facts_of
+from ...base.model_facts import facts_of, require_equal_layers
 from ...base.transformers_types import PreTrainedConfig, PreTrainedModel
 from ...errors import ModelError
-from ...models import HEAD_SIZES, require_equal_layers
 from .roles import Role, is_inside, is_joined, role_of
 from .sizes import DecoderSizes, LatentSizes, LayerSizes, Norm, Projection, StateSizes
+
+_HEAD_SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
+"""Fields of a transformers configuration that say how large heads are."""
 
 
 def decoder_sizes(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> DecoderSizes:
@@ -54,7 +56,7 @@ def _read_sizes(config: PreTrainedConfig, *, trust_remote_code: bool) -> Decoder
     import transformers
 
     text = config.get_text_config(decoder=True)
-    require_equal_layers(text, HEAD_SIZES, hint="Compile it, if possible, and estimate the compiled folder.")
+    require_equal_layers(text, _HEAD_SIZES, hint="Compile it, if possible, and estimate the compiled folder.")
     if not facts_of(text).num_attention_heads:
         message = f"{text.model_type!r} is a decoder without attention, which is not estimated from its configuration."
         hint = "Compile it, if possible, and estimate the compiled folder."

@@ -18,8 +18,8 @@ import torch
 from optimum.neuron._sequences import SequenceCalls, of_last_token
 
 import optimum_neuron
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import UnsupportedAttributeError
+from optimum_neuron.options.peer_attributes import upstream_rules
 
 
 class DoorType(type):

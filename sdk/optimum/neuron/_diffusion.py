@@ -15,9 +15,9 @@ from optimum.neuron._classes import DoorType, under_rules
 from optimum.neuron._log import logger
 
 import optimum_neuron
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ModelError
 from optimum_neuron.kinds.diffusion import CompiledComponent
+from optimum_neuron.options.peer_attributes import upstream_rules
 
 _PICTURES = ("image", "mask_image", "control_image")
 

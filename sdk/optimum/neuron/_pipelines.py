@@ -9,8 +9,8 @@ from optimum.neuron import _classes
 from optimum.neuron._classes import under_rules
 
 import optimum_neuron
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.modeling import NeuronModel
+from optimum_neuron.options.peer_attributes import upstream_rules
 from optimum_neuron.pipelines import PIPELINES, pipeline_class
 
 DEFAULT_MODELS = {

@@ -22,8 +22,19 @@ def test_every_rule_names_torch_operators():
     assert [op for op in sorted(names) if not exists(op)] == []
 
 
+TORCH_NEURONX_ATEN = [
+    "_s_where", "_softmax", "_softmax_backward_data", "_unsafe_view", "add", "addcdiv_", "addcmul", "addmm",
+    "bernoulli_", "bmm", "constant_pad_nd", "div", "embedding", "embedding_dense_backward", "empty", "expand",
+    "fill_", "index_select", "_log_softmax", "_log_softmax_backward_data", "lt", "mm", "mul", "native_batch_norm",
+    "native_batch_norm_backward", "neg", "permute", "relu", "rsub", "select", "slice", "sqrt", "sum", "t", "tanh",
+    "tanh_backward", "threshold_backward", "transpose", "unsqueeze", "view", "zero_",
+]  # fmt: skip
+"""ATen operators that torch-neuronx lists as supported (_s_where is today's where). The list is a sample: every name
+on it must be accepted, and a name that is missing from it says nothing."""
+
+
 def test_every_operator_on_published_list_has_rule():
-    existing = {name for name in base.TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
+    existing = {name for name in TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
     assert len(existing) >= 40
     assert [name for name in sorted(existing) if find_rule(f"aten.{name}.default") is None] == []
 

@@ -7,10 +7,10 @@ import logging
 import pytest
 from diffusers import StableDiffusionPipeline
 
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.kinds.diffusion import NeuronDiffusionConfig
 from optimum_neuron.kinds.diffusion.effects import with_effects
+from optimum_neuron.options.peer_attributes import upstream_rules
 from tests.tiny_pipelines.table import make_pipeline
 
 

@@ -14,8 +14,7 @@ import transformers
 from optimum_neuron import modeling
 from optimum_neuron.artifact import load as artifact_load
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import comparisons
-from optimum_neuron.exporters.validation import compare, validate
+from optimum_neuron.exporters.validation import compare, statistics, validate
 from optimum_neuron.kinds import Recorder, kind_of
 from optimum_neuron.kinds.scenario import computing_in
 from optimum_neuron.sources import TASKS
@@ -62,7 +61,7 @@ def test_statistics_of_norms_are_compared(tmp_path, monkeypatch):
         return dataclasses.replace(bound, tensors=bound.tensors | wrong)
 
     monkeypatch.setattr(artifact_load, "bind_weights", bind)
-    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
+    monkeypatch.setattr(statistics, "_versions", lambda: {"package": "damaged"})
     with pytest.raises(ValidationError) as error:
         exported(tmp_path, "mobilenet_v2", "image-classification", "bfloat16")
     assert error.value.details["torch_dtype"] == "bfloat16"

@@ -11,7 +11,7 @@ import transformers
 from optimum_neuron import NeuronModelForCTC
 from optimum_neuron.engine import OutputAxis
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import comparisons
+from optimum_neuron.exporters.validation import statistics
 from optimum_neuron.kinds import kind_of
 from optimum_neuron.kinds.encoder.inputs import step_rules
 from tests.encoders import FRAMES, SAMPLES, save_tiny_encoder
@@ -88,7 +88,7 @@ def test_frames_that_read_padding_are_found(tmp_path, monkeypatch):
 
 def damaged(folder, monkeypatch):
     """Export with code of another content, to which records of earlier comparisons do not apply."""
-    monkeypatch.setattr(comparisons, "_versions", lambda: {"package": "damaged"})
+    monkeypatch.setattr(statistics, "_versions", lambda: {"package": "damaged"})
     options = {"batch_size": 2, "nb_max_frames": 64, "disable_neuron_cache": True}
     return exported(save_tiny_encoder(folder, "parakeet_ctc", CTC), "parakeet_ctc", **options)
 

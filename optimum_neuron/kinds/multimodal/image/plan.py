@@ -7,9 +7,9 @@ from typing import Any
 
 from ....base.core import TensorSpec
 from ....base.transformers_types import PreTrainedConfig
-from ....base.upstream_rules import follows_upstream
 from ....compiler import Graph, Program
 from ....engine import RoleSignature, Signature
+from ....options.peer_attributes import follows_upstream
 from ....sources import ModelSource
 from ...decoder import KEYS_AND_VALUES, num_positions, require_cores, require_topk
 from ..plan import FeatureKind

@@ -21,9 +21,8 @@ from optimum.exporters.tasks import TasksManager
 from optimum.utils.save_utils import maybe_save_preprocessors
 
 import optimum_neuron
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ConfigError, ModelError
-from optimum_neuron.options.peer_attributes import NEFF_FILE
+from optimum_neuron.options.peer_attributes import NEFF_FILE, upstream_rules
 from optimum_neuron.sources import TASKS, plain_task
 from optimum_neuron.tracing import inputs_of, outputs_of, script_of
 

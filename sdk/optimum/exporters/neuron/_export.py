@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import optimum_neuron
-from optimum_neuron.base.upstream_rules import upstream_rules
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.exporters import ExportReport
+from optimum_neuron.options.peer_attributes import upstream_rules
 
 
 def main_export(
