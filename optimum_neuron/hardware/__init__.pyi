@@ -8,7 +8,6 @@ from .cores import CORES as CORES
 from .fitting import instance_for_cores as instance_for_cores
 from .instances import INSTANCES as INSTANCES
 from .resolve import (
-    DEFAULT_TARGET as DEFAULT_TARGET,
     require_default_lnc as require_default_lnc,
     resolve_instance as resolve_instance,
     resolve_target as resolve_target,
@@ -25,7 +24,6 @@ from .specs import (
     Sourced as Sourced,
 )
 from .targets import (
-    KNOWN_DTYPES as KNOWN_DTYPES,
     TARGETS as TARGETS,
     Target as Target,
     canonical_dtype as canonical_dtype,

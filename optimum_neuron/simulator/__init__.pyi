@@ -8,7 +8,6 @@ from .calibration import (
     compare_run as compare_run,
 )
 from .capacity import (
-    SERVED_OPTIONS as SERVED_OPTIONS,
     TIMES as TIMES,
     CapacityPlan as CapacityPlan,
     Replay as Replay,
@@ -55,7 +54,6 @@ from .device_time import (
 from .entry import (
     estimate as estimate,
     estimate_program as estimate_program,
-    estimate_request as estimate_request,
 )
 from .fitted import (
     FORMAT as FORMAT,
@@ -65,7 +63,6 @@ from .fitted import (
     HostConstants as HostConstants,
     constants as constants,
     flat as flat,
-    with_flat as with_flat,
 )
 from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph

@@ -1,7 +1,5 @@
 from .document import (
-    DOCUMENT_NAME as DOCUMENT_NAME,
     FORMAT_VERSION as FORMAT_VERSION,
-    HEADER_SIZE_BYTES as HEADER_SIZE_BYTES,
 )
 from .reader import (
     Neff as Neff,

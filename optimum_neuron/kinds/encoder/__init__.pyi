@@ -5,4 +5,3 @@ from .configuration import (
     Sizes as Sizes,
 )
 from .entry import call_options as call_options, on_fakes as on_fakes, with_attentions as with_attentions
-from .scenarios import encoder_scenarios as encoder_scenarios

@@ -1,5 +1,5 @@
 from .formats import read_trace as read_trace
-from .plan import SERVED_OPTIONS as SERVED_OPTIONS, CapacityPlan as CapacityPlan, plan_capacity as plan_capacity
+from .plan import CapacityPlan as CapacityPlan, plan_capacity as plan_capacity
 from .replay import Replay as Replay
 from .report import TIMES as TIMES
 from .search import Tried as Tried

@@ -3,4 +3,3 @@ from .architectures import IMPLEMENTED as IMPLEMENTED, find_architecture as find
 from .configuration import (
     NeuronAudioTextConfig as NeuronAudioTextConfig,
 )
-from .scenarios import AudioTextScenarios as AudioTextScenarios

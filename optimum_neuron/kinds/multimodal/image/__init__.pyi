@@ -4,4 +4,3 @@ from .configuration import (
     NeuronImageTextConfig as NeuronImageTextConfig,
 )
 from .plan import ENCODE as ENCODE
-from .scenarios import ImageTextScenarios as ImageTextScenarios
