@@ -26,9 +26,6 @@ from ..errors import ModelError
 from .plans import pattern_of
 from .splitter import linear_size
 
-BASE = 0
-"""Index of the base model in every stack."""
-
 STACK_NAMES = ("lora_A", "lora_B")
 """Parameters that a linear layer gets: [adapters and base, R, I] and [adapters and base, O, R]."""
 

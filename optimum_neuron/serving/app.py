@@ -31,17 +31,6 @@ from .deployment import ENDPOINTS, Deployment
 from .gate import Gate
 from .problems import RETRY_AFTER_S, body_of, problem_of, too_slow
 
-_FIELDS = (
-    ("messages", "/v1/chat/completions"),
-    ("prompt", "/v1/completions"),
-    ("prompt", "/v1/images/generations"),
-    ("documents", "/rerank"),
-    ("text_1", "/score"),
-    ("input", "/v1/embeddings"),
-    ("input", "/v1/responses"),
-)
-"""Fields of a body and the endpoint that has them, for SageMaker's path, which is for all endpoints."""
-
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Makes JSON; `json.dumps` would make an encoder for each token."""
 
@@ -208,12 +197,16 @@ def _line(event: Any) -> bytes:
 
 
 def _endpoint_of(deployment: Deployment, body: object) -> str:
-    """The endpoint that a body without a path is for, by its fields and its model."""
+    """The endpoint that a body without a path is for, by its model and the fields that an endpoint requires."""
     fields = body if isinstance(body, dict) else {}
-    paths = [path for field, path in _FIELDS if field in fields]
+    required = {
+        path: [name for name, field in request.model_fields.items() if field.is_required()]
+        for path, (_, request, _) in ENDPOINTS.items()
+    }
+    paths = [path for path, names in required.items() if not fields.keys().isdisjoint(names)]
     if not paths:
-        names = ", ".join(dict.fromkeys(field for field, _ in _FIELDS))
-        raise RequestError(f"The body has none of {names}.", hint="Send one of them.", status=400)
+        known = ", ".join(dict.fromkeys(name for names in required.values() for name in names))
+        raise RequestError(f"The body has none of {known}.", hint="Send one of them.", status=400)
     cards = deployment.models()["data"]
     card = next((card for card in cards if card["id"] == fields.get("model")), cards[0])
     return next((path for path in paths if path in card["endpoints"]), paths[0])

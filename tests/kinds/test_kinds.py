@@ -1,10 +1,12 @@
-"""A kind is one folder and a row: a toy kind is exported, cached, run, checked, estimated, and on the command line."""
+"""A kind is one folder: a toy kind is exported, cached, run, checked, estimated, and on the command line."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import functools
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from optimum_neuron.cli import add_compile_arguments, add_graph_arguments, add_s
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.exporters import cached_entries, load_exported, main_export, read_folder
 from optimum_neuron.kinds import KINDS, compile_options, kind_of
-from optimum_neuron.kinds.registry import KindRow, register_kind
+from optimum_neuron.kinds.registry import register_kind
 from optimum_neuron.options.option import SOURCE_OPTIONS
 from optimum_neuron.simulator import compare, estimate
 from optimum_neuron.sources import load_source, tasks
@@ -24,17 +26,19 @@ from tests.kinds.toy import plan
 from tests.kinds.toy.configuration import TASK, ToyConfig
 from tests.raising import raises
 
+_TOY = re.compile(r"kinds[./]toy|ToyKind|ToyConfig")
+
 
 @pytest.fixture
-def toy(monkeypatch, tmp_path):
-    """Register the toy kind with its task; return the folder of a checkpoint that it can compile."""
-    monkeypatch.setattr(tasks, "_TABLE", list(tasks._TABLE))
-    row = KindRow(config_class=ToyConfig, module=plan.__name__)
-    monkeypatch.setitem(KINDS, "toy", row)
-    task = dataclasses.replace(tasks.TASKS["feature-extraction"], name=TASK, kind="toy", suffixes=())
-    monkeypatch.setitem(tasks.TASKS, TASK, task)
-    tasks.register_task(task)
-    return save_tiny_encoder(tmp_path / "bert", "bert", "feature-extraction")
+def toy(tmp_path):
+    """Register the toy kind for one test; return the folder of a checkpoint that it can compile."""
+    kinds, named, table = dict(KINDS), dict(tasks.TASKS), list(tasks._TABLE)
+    plan.register()
+    yield save_tiny_encoder(tmp_path / "bert", "bert", "feature-extraction")
+    for registry, before in ((KINDS, kinds), (tasks.TASKS, named)):
+        registry.clear()
+        registry.update(before)
+    tasks._TABLE[:] = table
 
 
 def test_toy_kind_is_exported_and_cached(toy, tmp_path):
@@ -130,3 +134,14 @@ def test_entry_points_share_source_options(monkeypatch, tmp_path):
         with raises(ModelError, model="acme/tiny"):
             function("acme/tiny", **where, trust_remote_code=True)
     assert [dataclasses.asdict(call) for call in calls] == [where | {"trust_remote_code": True}] * len(entry_points)
+
+
+def test_no_other_file_knows_the_toy_kind():
+    """Apart from tests of this module, and the check that folders of tests have their place."""
+    root = Path(__file__).parents[2]
+    sources = [*(root / "optimum_neuron").rglob("*.py"), *(root / "tests").rglob("*.py")]
+    knowing = {path.relative_to(root) for path in sources if _TOY.search(path.read_text(encoding="utf-8"))}
+    assert {path for path in knowing if path.parts[:3] != ("tests", "kinds", "toy")} == {
+        Path("tests/kinds/test_kinds.py"),
+        Path("tests/test_house.py"),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import torch
@@ -12,8 +13,10 @@ from optimum_neuron.compiler import capture
 from optimum_neuron.engine import Forward, Input, OutputAxis, RoleSignature, Signature
 from optimum_neuron.kinds import Kind, Plan, Scenario
 from optimum_neuron.kinds.empty import empty_model
+from optimum_neuron.kinds.registry import KindRow, register_kind
 from optimum_neuron.runtime import Copies
-from tests.kinds.toy.configuration import ToyConfig
+from optimum_neuron.sources import tasks
+from tests.kinds.toy.configuration import TASK, ToyConfig
 
 ROWS = (OutputAxis(dim=0, axis="batch_size"),)
 WORDS = Input(name="input_ids", dtype="int64", axes=("batch_size", "num_words"))
@@ -94,3 +97,9 @@ def _capture(entry, name, role, inputs, shorten):
 
 
 KIND = ToyKind()
+
+
+def register():
+    """Add the kind and its task, as a package of another distribution would."""
+    register_kind("toy", KindRow(config_class=ToyConfig, module=__name__))
+    tasks.register_task(dataclasses.replace(tasks.TASKS["feature-extraction"], name=TASK, kind="toy", suffixes=()))
