@@ -163,7 +163,7 @@ class Core:
     rank_id: int = 0
     world: World = dataclasses.field(default_factory=World)
     """All ranks of the launch."""
-    num_collectives: dict[tuple[bool, tuple[int, ...]], int] = dataclasses.field(default_factory=dict)
+    num_collectives: dict[tuple[bool, tuple[int, ...], tuple[int, ...]], int] = dataclasses.field(default_factory=dict)
     """Collectives that it called, by group of ranks."""
     num_shared: int = 0
     """Tensors in shared HBM that it created so far."""

@@ -25,21 +25,24 @@ def exchange(
     tensors: tuple[torch.Tensor, ...],
     *,
     within_grid: bool = False,
+    place: tuple[int, ...] = (),
 ) -> dict[int, tuple[torch.Tensor, ...]] | None:
     """Post the tensors of this rank, wait for the group, and return what each rank posted.
 
     Args:
         group: Ranks that take part; with `within_grid`, numbers of cores.
         within_grid: Whether programs of one grid exchange, and not ranks.
+        place: Place in the grid of the cores that exchange, if each physical core of a rank does so for itself.
 
     Returns:
         Tensors by rank; None if another physical core of this rank did it.
     """
     require(core.tape is None, Rule.EXCHANGE_IN_STREAM, opcode=opcode)
     world, rank = core.world, core.number if within_grid else core.rank_id
-    number = core.num_collectives.get((within_grid, group), 0)
-    core.num_collectives[within_grid, group] = number + 1
-    key = (group, number, within_grid)
+    members = (within_grid, group, place)
+    number = core.num_collectives.get(members, 0)
+    core.num_collectives[members] = number + 1
+    key = (*members, number)
     if key in world.posts and rank in world.posts[key]:
         _wait(core, opcode, group, lambda: (*key, rank) in world.done, key)
         return None

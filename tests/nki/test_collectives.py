@@ -201,7 +201,8 @@ def test_both_physical_cores_of_a_rank_make_one_collective():
         torch.testing.assert_close(out, sum(xs))
 
 
-def test_tiles_in_sbuf():
+@pytest.mark.parametrize("num_cores", [1, 2])
+def test_tiles_in_sbuf(num_cores):
     @jit
     def kernel(x):
         source, wide = nl.load(x), nl.ndarray((8, 12), x.dtype)
@@ -211,7 +212,7 @@ def test_tiles_in_sbuf():
         return out
 
     xs = inputs(ranks=2)
-    for out in launch_ranks(kernel, [(x,) for x in xs]):
+    for out in launch_ranks(kernel[num_cores], [(x,) for x in xs]):
         torch.testing.assert_close(out, torch.cat(xs, 1))
 
 

@@ -65,7 +65,8 @@ class Collective(Instruction):
         """Exchange with the group, and write what this rank gets."""
         terms = (tuple(source.shape for source in self.srcs), tuple(source.dtype for source in self.srcs), self.op)
         sources = tuple(source.read() for source in self.srcs)
-        parts = exchange(core, self.group, self.opcode, terms, sources)
+        is_own = any(target.buffer.is_on_chip for target in self.dsts)  # SBUF is that of one physical core
+        parts = exchange(core, self.group, self.opcode, terms, sources, place=core.rank if is_own else ())
         if parts is None:
             return
         results = self.combine(parts, self, self.group.index(core.rank_id))
