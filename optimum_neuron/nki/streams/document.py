@@ -197,6 +197,7 @@ OPERANDS: dict[str, type] = {
 }
 """Operands that are no plain values, by their kind in stored streams: the fields are stored in order."""
 _KINDS = {cls: kind for kind, cls in OPERANDS.items()}
+_FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS}
 _VIEWED = (View, Gather, Moved)
 
 
@@ -331,5 +332,5 @@ def _fields(value: Any) -> Any:
         return [_fields(item) for item in value]
     if type(value) not in _KINDS:
         return value
-    fields = [_fields(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    fields = [_fields(getattr(value, name)) for name in _FIELDS[type(value)]]
     return fields[:-1] if isinstance(value, _VIEWED) and value.dtype is None else fields

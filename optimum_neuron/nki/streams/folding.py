@@ -90,11 +90,6 @@ class _Folder:
         return result
 
 
-def _last_uses(nodes: Sequence[Node]) -> dict[int, int]:
-    """Return the last node that uses each tensor."""
-    return {tensor: place for place, node in enumerate(nodes) for tensor in _tensors(node)}
-
-
 MOVING: dict[type, tuple[str, ...]] = {
     Columns: ("view", "index"),
     Constant: ("view",),
@@ -116,11 +111,20 @@ FIXED = {
 _PLACED = (Gather, Moved, Places, View)
 
 
-def _tensors(value: object) -> Iterator[int]:
+def _last_uses(nodes: Sequence[Node]) -> dict[int, int]:
+    """Return the last node that uses each tensor."""
+    last: dict[int, int] = {}
+    for place, node in enumerate(nodes):
+        _note(node, place, last)
+    return last
+
+
+def _note(value: Any, place: int, last: dict[int, int]) -> None:
     if isinstance(value, (*_PLACED, Allocate)):
-        yield value.tensor
+        last[value.tensor] = place
     for item in value if isinstance(value, tuple) else [getattr(value, name) for name in MOVING.get(type(value), ())]:
-        yield from _tensors(item)
+        if type(item) is not str:
+            _note(item, place, last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,13 +144,21 @@ class _Shape:
         return cls(None if escapes else key, np.array(numbers, dtype=np.int64))
 
 
-def _key(value: object, own: dict[int, int], numbers: list[int]) -> Any:
+def _key(value: Any, own: dict[int, int], numbers: list[int]) -> Any:
     """Return what must be equal, and append what may grow; `own` numbers the tensors that an iteration makes."""
+    kind = type(value)
+    if kind in MOVING:
+        tensor = value.tensor if isinstance(value, _PLACED) else None
+        place = ("own", own[tensor]) if tensor in own else ("tensor", tensor)
+        fixed = [getattr(value, name) for name in FIXED[kind]]
+        return kind, place, *fixed, *[_key(getattr(value, name), own, numbers) for name in MOVING[kind]]
+    if kind is tuple:
+        return tuple([item if type(item) is str else _key(item, own, numbers) for item in value])
     if isinstance(value, bool) or value is None or isinstance(value, float | str):
-        return type(value).__name__, repr(value)
+        return kind, repr(value)
     if isinstance(value, int):
         numbers.append(value)
-        return "int"
+        return int
     if isinstance(value, Affine):
         numbers.append(value.base)
         return value.steps
@@ -155,14 +167,6 @@ def _key(value: object, own: dict[int, int], numbers: list[int]) -> Any:
         return "allocate", len(own)
     if isinstance(value, Loop):
         return "loop", value.count, tuple(_key(node, own, numbers) for node in value.body)
-    moving = MOVING.get(type(value))
-    if moving is not None:
-        tensor = value.tensor if isinstance(value, _PLACED) else None
-        place = ("own", own[tensor]) if tensor in own else ("tensor", tensor)
-        fixed = tuple(getattr(value, name) for name in FIXED[type(value)])
-        return type(value).__name__, place, fixed, tuple(_key(getattr(value, name), own, numbers) for name in moving)
-    if isinstance(value, tuple):
-        return tuple(_key(item, own, numbers) for item in value)
     return value
 
 
@@ -205,5 +209,5 @@ def _grow(value: object, growth: Iterator[int], depth: int) -> Any:
         moved: Any = value
         return dataclasses.replace(moved, **{name: grow(getattr(value, name)) for name in moving})
     if isinstance(value, tuple):
-        return tuple(map(grow, value))
+        return tuple([item if type(item) is str else grow(item) for item in value])
     return value
