@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from ..errors import ConfigError
+from ..errors import ConfigError, NotSupportedError
 from . import mappings
 from .experts import ExpertMLPsV2
 from .parallel_state import TOKEN_SHUFFLE, initialize_token_shuffle_group
@@ -48,6 +48,8 @@ class MoE(nn.Module):
             that a limit of experts drops other ones; 1: none.
         token_shuffle_seed: draws the order in which they are exchanged; None: torch's state of random numbers.
         tensor_model_parallel_group: ranks that divide experts' width and sequences; None: those of the experts.
+        init_tkg_module: False; the layer computes single tokens too.
+        tkg_config: None.
     """
 
     def __init__(
@@ -63,8 +65,13 @@ class MoE(nn.Module):
         token_shuffle_group_size: int = 1,
         token_shuffle_seed: int | None = None,
         tensor_model_parallel_group: dist.ProcessGroup | None = None,
+        init_tkg_module: bool = False,
+        tkg_config: None = None,
     ) -> None:
         super().__init__()
+        if init_tkg_module or tkg_config is not None:
+            message = "There is no other module for single tokens."
+            raise NotSupportedError(message, hint="Leave init_tkg_module and tkg_config out.", option="tkg_config")
         options = expert_mlps.routed_experts_mlp_config
         for name in ("num_experts", "top_k", "hidden_size"):
             own, other = getattr(router, name), getattr(options, name)

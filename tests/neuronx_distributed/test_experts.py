@@ -161,6 +161,7 @@ def test_wrong_mixtures() -> None:
         (lambda: experts.ExpertMLPs(4, 1, HIDDEN, WIDTH, "other", True, None), ConfigError),
         (lambda: mixture.MoE(routers.RouterTopK(3, 2, HIDDEN), mlps), ConfigError),
         (lambda: mixture.MoE(layer().router, mlps, token_shuffle_group_size=2), ConfigError),
+        (lambda: mixture.MoE(layer().router, mlps, init_tkg_module=True), NotSupportedError),
     ):
         with pytest.raises(error):
             make()
