@@ -35,7 +35,7 @@ from ..weights import (
     parse_schemes,
     plain_names,
 )
-from .gguf import METHOD, is_gguf, open_gguf
+from .gguf import METHOD, open_gguf
 from .pipelines import load_component
 from .quantization import (
     layout_of,
@@ -110,11 +110,11 @@ def _open_files(source: ModelSource) -> TensorSource | None:
 
 def _open_stored(source: ModelSource) -> TensorSource | None:
     """Return the same, with the experts as they are in the files."""
-    if is_gguf(source.folder):
+    if (quantization := quantization_of(source.config)) is None:
+        return Checkpoint.open(source.folder)
+    if method_of(quantization) == METHOD:
         return open_gguf(source.folder)
-    checkpoint = Checkpoint.open(source.folder)
-    quantization = quantization_of(source.config)
-    layout = None if quantization is None else layout_of(quantization)
+    checkpoint, layout = Checkpoint.open(source.folder), layout_of(quantization)
     return checkpoint if layout is None else PublishedSource(checkpoint, layout)
 
 
