@@ -181,6 +181,9 @@ class SamplingParams:
     trace_decode_token_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("stop_token_ids", "allowed_token_ids", "bad_words"):
+            if isinstance(value := getattr(self, name), (set, frozenset, tuple)):
+                setattr(self, name, list(value))
         check_types(vars(self), _TYPES)
         if isinstance(self.temperature, (int, float)) and 0 < self.temperature < _LOWEST:
             logger.warning("temperature=%s becomes %s, the lowest that is not greedy.", self.temperature, _LOWEST)

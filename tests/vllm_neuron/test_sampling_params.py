@@ -67,6 +67,12 @@ def test_types_contradictions_and_defaults():
     params = SamplingParams()
     assert (params.temperature, params.top_p, params.top_k, params.max_tokens, params.n) == (1.0, 1.0, 0, 16, 1)
     assert (params.stop, params.stop_token_ids, params.bad_words) == ([], [], [])
+
+
+@pytest.mark.parametrize("ids", [{2}, (2,), frozenset({2})])
+def test_collections_of_tokens_become_lists(ids):
+    params = SamplingParams(stop_token_ids=ids, allowed_token_ids=ids)
+    assert params.stop_token_ids == params.allowed_token_ids == [2]
     greedy = SamplingParams(temperature=0, top_p=0.5, top_k=3, min_p=0.1)
     assert (greedy.top_p, greedy.top_k, greedy.min_p) == (1.0, 0, 0.0)
     assert SamplingParams(temperature=1e-3).temperature == 1e-2
