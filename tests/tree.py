@@ -9,7 +9,10 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDS_EXTRA = {"optimum_neuron.neuronx_distributed.lightning": "lightning"}
+NEEDS_EXTRA = {
+    "optimum_neuron.neuronx_distributed.lightning": "lightning",
+    "optimum_neuron.neuronx_distributed.lightning_logs": "lightning",
+}
 """Modules with classes of a library that is an extra."""
 
 

@@ -1,7 +1,7 @@
 """Tokens that ranks send to the ranks of their experts, and back, each with its gradient.
 
 theirs = enter_expert_parallel_region(tokens_of_experts, scatter_gather=False)
-results = exit_expert_parallel_region(experts(theirs), scatter_gather=False)
+results = exit_expert_parallel_region(self.experts(theirs), scatter_gather=False)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tokens that ranks of data parallelism exchange, and get back: neighbors in a sequence choose alike experts.
 
 shuffled, order = token_shuffle(hidden_states)
-hidden_states = token_unshuffle(layer(shuffled), order)
+hidden_states = token_unshuffle(self.layer(shuffled), order)
 """
 
 from __future__ import annotations

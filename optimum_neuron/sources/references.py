@@ -77,8 +77,7 @@ def _not_independent(reason: str) -> Choice[str]:
 def readable(source: ModelSource, dtype: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folder and options with which transformers loads a model; a temporary folder if its weights are dequantized."""
     quantization = quantization_of(source.config)
-    assert quantization is not None, "a plain checkpoint is read as it is"
-    if layout_of(quantization) is None and not is_gguf(source.folder):
+    if quantization is None or (layout_of(quantization) is None and not is_gguf(source.folder)):
         yield source.folder, {"config": dequantizing(source.config)}
         return
     layout = layout_of(quantization)

@@ -43,6 +43,7 @@ from .quantization import (
     published_scheme,
     quantization_of,
     rounding_of,
+    settings_of,
 )
 from .references import readable
 from .source import ModelSource, served_task
@@ -281,9 +282,9 @@ def _loaded(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bo
     folder, auto_class = source.folder, getattr(transformers, name)
     is_quantized = quantization_of(source.config) is not None
     opened = (
-        readable(source, dtype)
-        if is_quantized
-        else contextlib.nullcontext((folder, {"config": copy.deepcopy(source.config)}))
+        contextlib.nullcontext((folder, {"config": copy.deepcopy(source.config)}))
+        if settings_of(source.config) is None
+        else readable(source, dtype)
     )
     try:
         with opened as (plain, how), hidden_bars(transformers.utils.logging):

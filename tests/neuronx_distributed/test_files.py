@@ -74,6 +74,7 @@ def test_names_that_are_no_folders() -> None:
 def test_saving_again_leaves_no_files_of_other_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "_require_ranks", lambda: None)
     monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 1)
+    monkeypatch.setattr(parallel_state.Axis, "rank", lambda self: 0)
     optim = tmp_path / "a" / "optim"
     optim.mkdir(parents=True)
     (optim / "dp_rank_01_tp_rank_00_pp_rank_00.pt").write_bytes(b"of more ranks")
@@ -86,6 +87,7 @@ def test_saving_again_leaves_no_files_of_other_ranks(tmp_path: Path, monkeypatch
 def test_a_checkpoint_that_is_not_complete_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "_require_ranks", lambda: None)
     monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 1)
+    monkeypatch.setattr(parallel_state.Axis, "rank", lambda self: 0)
     model: dict[str, torch.Tensor] = {}
     checkpoint.save_checkpoint(tmp_path, "a", model={"weight": torch.arange(3)})
     checkpoint.load_checkpoint(tmp_path, "a", model=model)

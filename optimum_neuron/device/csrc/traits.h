@@ -29,7 +29,7 @@ struct Traits {
   explicit Traits(const c10::OperatorHandle& op) : record(op) {}
 };
 
-// Operators that run on TensorE, with the positions of what is multiplied, as PRODUCT_OPERANDS of passes/autocast.py.
+// Operators that run on TensorE, with the positions of what is multiplied, as PRODUCT_OPERANDS of rules/matmul.py.
 inline const std::map<std::string, c10::SmallVector<int, 4>>& product_operands() {
   static const auto* table = new std::map<std::string, c10::SmallVector<int, 4>>{
       {"aten::mm", {0, 1}},

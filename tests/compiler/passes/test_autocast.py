@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from optimum_neuron.compiler import QUANTIZED_EXPERTS, QUANTIZED_EXPERTS_SUM, QUANTIZED_LINEAR
 from optimum_neuron.compiler.passes import auto_cast
-from optimum_neuron.compiler.passes.autocast import PRODUCT_OPERANDS
 from optimum_neuron.compiler.rules import find_rule, known_ops
+from optimum_neuron.compiler.rules.matmul import PRODUCT_OPERANDS
 from optimum_neuron.compiler.serialize import make_subprogram
 from tests.programs import body_of, compile_module, operators, spec
 
