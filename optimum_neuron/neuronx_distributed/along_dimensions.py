@@ -1,4 +1,4 @@
-"""Exchanges of tensors without a gradient, as scripts call them in autograd functions of their own.
+"""Exchanges of tensors without a gradient, for the autograd functions of scripts.
 
 part = split_along_dim(hidden, 0)  # this rank's rows
 """

@@ -1,4 +1,4 @@
-"""Experts that all tokens go through: a feed-forward layer beside those that tokens choose.
+"""Shared experts: a feed-forward layer that every token passes, beside the experts that it chooses.
 
 layer = MoE(router, experts, shared_experts=SharedExperts(64, 128, 1, "silu"))
 """
