@@ -9,10 +9,7 @@ from transformers import GenerationConfig, PretrainedConfig
 
 from ..base.model_facts import facts_of
 from ..errors import ConfigError, ShapeError
-from ..sources import method_of, published_scheme, quantization_of
-
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Fields of configurations with the number of experts."""
+from ..sources import EXPERT_COUNTS, method_of, published_scheme, quantization_of
 
 
 def require_heads(config: PretrainedConfig, degree: object, *, option: str) -> None:
@@ -97,6 +94,6 @@ def require_experts(config: PretrainedConfig, degree: int, *, option: str) -> No
     """
     sizes = config.get_text_config(decoder=True).to_dict()
     sizes |= sizes.get("ffn_config") or {}  # DBRX has them there
-    if degree > 1 and not any(sizes.get(name) for name in _EXPERTS):
+    if degree > 1 and not any(sizes.get(name) for name in EXPERT_COUNTS):
         message = f"{option}={degree} divides experts, and this {config.model_type} model has none."
         raise ConfigError(message, hint=f"Remove {option}.", option=option, value=degree)

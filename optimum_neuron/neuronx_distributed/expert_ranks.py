@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from ..errors import ConfigError, NotSupportedError
+from ..errors import ConfigError
 from .arithmetic import divide
+from .moe_options import refuse_copies
 from .parallel_state import EXPERT
 
 
@@ -28,9 +29,7 @@ def get_experts_for_expert_parallel_rank(
         expert_model_parallel_size: number of ranks.
         expert_distribution: copies of experts; not supported.
     """
-    if expert_distribution:
-        hint = "Leave expert_distribution out."
-        raise NotSupportedError("Experts have no copies.", hint=hint, option="expert_distribution")
+    refuse_copies(expert_distribution)
     count = divide(total_number_of_experts, expert_model_parallel_size)
     if not 0 <= expert_parallel_rank < expert_model_parallel_size:
         message = f"There is no rank {expert_parallel_rank} among {expert_model_parallel_size}."

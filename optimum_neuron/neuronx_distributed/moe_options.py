@@ -121,13 +121,22 @@ class RoutedExpertsMLPOpsConfig:
             message = f"Inputs cannot be scaled by the affinities of {self.top_k} experts."
             hint = "Pass top_k=1, or early_expert_affinity_modulation=False."
             raise ConfigError(message, hint=hint, top_k=self.top_k)
-        if self.expert_distribution:
-            hint = "Leave expert_distribution out."
-            raise NotSupportedError("Experts have no copies.", hint=hint, option="expert_distribution")
+        refuse_copies(self.expert_distribution)
         self.glu_type = GLUType.validate(self.glu_type)
         factor = self.capacity_factor
         if factor is not None and (factor <= 0 or factor >= self.num_experts / self.top_k):
             self.capacity_factor = None
+
+
+def refuse_copies(expert_distribution: object) -> None:
+    """Refuse copies of experts.
+
+    Args:
+        expert_distribution: the experts of each rank, or None.
+    """
+    if expert_distribution:
+        hint = "Leave expert_distribution out."
+        raise NotSupportedError("Experts have no copies.", hint=hint, option="expert_distribution")
 
 
 @dataclasses.dataclass

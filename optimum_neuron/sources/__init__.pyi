@@ -2,6 +2,7 @@ from . import quantization as quantization, source as source, tasks as tasks
 from .adapters import merge_adapter as merge_adapter, read_description as read_description
 from .copying import COPIED as COPIED, copy_files as copy_files
 from .file_types import (
+    EXPERT_COUNTS as EXPERT_COUNTS,
     GENERATION as GENERATION,
     SENTENCE_FACTS as SENTENCE_FACTS,
     SENTENCE_LIMITS as SENTENCE_LIMITS,

@@ -33,7 +33,8 @@ _WIDTHS = ("hidden_size", "d_model", "n_embd")
 _HEAD_WIDTHS = ("head_dim", "d_kv")
 _INNER_WIDTHS = ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "moe_intermediate_size")
 _LATENT_WIDTHS = ("kv_lora_rank", "q_lora_rank", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Fields with the number of experts."""
 _CHOSEN = ("num_experts_per_tok", "moe_topk", "moe_k")
 _POSITIONS = ("max_position_embeddings", "n_positions", "original_max_position_embeddings")
 _PICTURES = ("image_size", "patch_size", "num_channels")
@@ -67,7 +68,7 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(_WIDTHS, _size(1, 2**24)),
     **dict.fromkeys(_HEAD_WIDTHS, _size(0, 2**24)),
     **dict.fromkeys((*_INNER_WIDTHS, *_LATENT_WIDTHS), _size(0, 2**26)),
-    **dict.fromkeys((*_EXPERTS, *_CHOSEN), _size(0, 65_536)),
+    **dict.fromkeys((*EXPERT_COUNTS, *_CHOSEN), _size(0, 65_536)),
     "vocab_size": _size(1, 2**28),
     **dict.fromkeys(_POSITIONS, _size(-1, 2**40)),
     **dict.fromkeys(_PICTURES, _size(1, 2**20, of_each=1) | dict[str, Any]),
@@ -105,7 +106,7 @@ def _wrong(data: Mapping[str, Any], prefix: str) -> Iterator[Misfit]:
 def _products(sizes: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
     """Yield sizes that do not fit others of the same configuration."""
     layers = max((sizes[key] for key in _LAYERS if key in sizes), default=1)
-    experts = {key: sizes[key] for key in _EXPERTS if key in sizes}
+    experts = {key: sizes[key] for key in EXPERT_COUNTS if key in sizes}
     for key, number in experts.items():
         if layers * number > _MOST_EXPERTS:
             yield key, number, f"at most {_MOST_EXPERTS // max(layers, 1)} for {layers} layers"
