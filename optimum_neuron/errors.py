@@ -173,6 +173,17 @@ class ValidationError(NeuronError, ValueError):
 class LogitMatchingError(ValidationError, AssertionError):
     """Logits or tokens of a compiled model differ from the expected ones; NxD Inference asserts that they do not."""
 
+    @property
+    def results(self) -> list[list[dict[str, Any]]]:
+        """For each sequence, whether each token passed; empty if tokens and not logits were compared."""
+        results: list[list[dict[str, Any]]] = self.details.get("results", [])
+        return results
+
+    def get_divergence_index(self) -> int:
+        """Return the last token whose logits differ in a sequence; 0 if the first token's do, -1 if none do."""
+        failed = {index for row in self.results for index, token in enumerate(row) if not token["passed"]}
+        return -1 if not failed else 0 if 0 in failed else max(failed)
+
 
 class ArtifactError(NeuronError, ValueError):
     """A NEFF or an exported folder is broken, incomplete or unsafe."""

@@ -5,6 +5,7 @@ from . import (
     demo as demo,
     families as families,
     family_table as family_table,
+    logits as logits,
     model_wrapper as model_wrapper,
     program_flags as program_flags,
     ranks as ranks,

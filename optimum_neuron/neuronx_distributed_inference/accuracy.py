@@ -1,7 +1,4 @@
-"""Compare tokens and logits of a loaded model with those of transformers, and report where they diverge.
-
-Logits are compared for the expected tokens, one step after the other: a token that differs does not change what later
-steps are compared with.
+"""Compare tokens of a loaded model with those of transformers. `logits.py` compares logits.
 
 Shape legend: T steps, R rows, C columns, V vocabulary.
 """
@@ -9,46 +6,24 @@ Shape legend: T steps, R rows, C columns, V vocabulary.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import BatchEncoding, GenerationConfig
 
 from ..base.foreign import module_facts, tokenizer_facts
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, LogitMatchingError
-from ..modeling import SequenceSlots
 from .adapter import SETTINGS, HuggingFaceGenerationAdapter, no_token
 from .application import NeuronBaseForCausalLM
 from .sampling import prepare_sampling_params
 
 logger = logging.getLogger(__name__)
 
-Tolerances = Mapping[int | None, tuple[float, float]]
-"""Absolute and relative tolerance of the k likeliest logits; None for all."""
-TOLERANCES: Tolerances = {5: (1e-5, 0.01), 50: (1e-5, 0.02), 1000: (1e-5, 0.03), None: (1e-5, 0.05)}
-DIVERGENCE = 0.001
-"""Largest difference of two expected logits that may change places."""
 TEST_PROMPT = "Hello, I am a language model, and I am here to help,"
 """The prompt if none is given."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
-    """Comparison of the logits of one step."""
-
-    index: int
-    """Number of the new token."""
-    errors: Mapping[int | None, float]
-    """Largest error, relative to the largest of the k likeliest logits."""
-    num_divergent: int
-    """Rows whose likeliest token is another one."""
-    divergence: float
-    """Largest difference of the expected logits of these two tokens."""
-    passed: bool
 
 
 def prepare_inputs_from_prompt(
@@ -104,6 +79,9 @@ def get_generate_outputs(
     tokenizer: PreTrainedTokenizerBase,
     is_hf: bool = False,
     draft_model: Any = None,
+    device: str = "neuron",
+    input_capture_hook: Any = None,
+    input_start_offsets: Sequence[int] | None = None,
     **options: Any,
 ) -> tuple[Any, list[str]]:
     """Return generated tokens, and their texts.
@@ -111,18 +89,64 @@ def get_generate_outputs(
     Args:
         model: a loaded model, or one of transformers with `is_hf=True`.
         prompts: texts.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer; prompts are padded as it says, on the left with `is_hf`.
         is_hf: whether `generate` is that of the model itself.
         draft_model: proposes tokens.
+        device: must be "neuron"; `is_hf` is for the CPU.
+        input_capture_hook: must be None: inputs are not captured.
+        input_start_offsets: see `shift_inputs_by_offset`.
         **options: keywords of `generate`.
     """
-    inputs = tokenizer(list(prompts), padding=True, return_tensors="pt")
+    if device != "neuron":
+        raise ConfigError(
+            f"device={device!r} is not supported.", hint="Pass is_hf=True.", option="device", value=device
+        )
+    sides = {"padding_side": "left"} if is_hf else {}
+    inputs = tokenizer(list(prompts), padding=True, return_tensors="pt", **sides)
+    options |= {"is_hf": is_hf, "draft_model": draft_model, "input_start_offsets": input_start_offsets}
+    return get_generate_outputs_from_token_ids(
+        model, inputs.input_ids, tokenizer, inputs.attention_mask, input_capture_hook=input_capture_hook, **options
+    )
+
+
+def get_generate_outputs_from_token_ids(
+    model: Any,
+    token_ids: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    attention_mask: torch.Tensor | None = None,
+    is_hf: bool = False,
+    draft_model: Any = None,
+    input_capture_hook: Any = None,
+    input_start_offsets: Sequence[int] | None = None,
+    **options: Any,
+) -> tuple[Any, list[str]]:
+    """Return generated tokens, and their texts; see `get_generate_outputs`.
+
+    Args:
+        model: a loaded model, or one of transformers with `is_hf=True`.
+        token_ids: tokens of prompts: with `attention_mask` a tensor [R, C], else lists of any length.
+        tokenizer: its tokenizer.
+        attention_mask: 1 for real tokens; None: the prompts are padded here.
+        is_hf: whether `generate` is that of the model itself.
+        draft_model: proposes tokens.
+        input_capture_hook: must be None: inputs are not captured.
+        input_start_offsets: see `shift_inputs_by_offset`.
+        **options: keywords of `generate`.
+    """
+    if input_capture_hook is not None:
+        message = "input_capture_hook is not supported."
+        raise ConfigError(message, hint="Leave it out.", option="input_capture_hook")
+    inputs = BatchEncoding({"input_ids": token_ids, "attention_mask": attention_mask})
+    if attention_mask is None:
+        side = "left" if is_hf else "right"
+        inputs = tokenizer.pad({"input_ids": token_ids}, padding_side=side, return_tensors="pt")
+    ids, mask = shift_inputs_by_offset(inputs, input_start_offsets, tokenizer_facts(tokenizer).pad_token_id or 0)
     if draft_model is not None:
         options["assistant_model"] = draft_model
     generating = model if is_hf else HuggingFaceGenerationAdapter(model)
-    outputs = generating.generate(inputs.input_ids, attention_mask=inputs.attention_mask, **options)
-    ids = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
-    return outputs, tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    outputs = generating.generate(ids, attention_mask=mask, **options)
+    answers = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
+    return outputs, tokenizer.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def generate_expected_logits(
@@ -152,13 +176,18 @@ def generate_expected_logits(
     settings.update(do_sample=False, **SETTINGS)
     settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=num_tokens)
     settings.update(return_dict_in_generate=True, output_scores=False, output_logits=True)
-    ids, mask = _padded_left(input_ids, inputs_attention_mask)
+    ids, mask = padded_left(input_ids, inputs_attention_mask)
     inputs = {"input_ids": ids, "attention_mask": mask, "generation_config": settings}
     outputs = module.generate(**{**inputs, **(additional_input_args or {})})
     logits_TRV = torch.stack(list(outputs.logits)).float()
+    log_answers(tokenizer, logits_TRV)
+    return logits_TRV
+
+
+def log_answers(tokenizer: PreTrainedTokenizerBase | None, logits_TRV: torch.Tensor) -> None:
+    """Log greedy answers as text."""
     if tokenizer is not None:
         logger.info("Expected answers: %s", tokenizer.batch_decode(logits_TRV.argmax(-1).T, skip_special_tokens=True))
-    return logits_TRV
 
 
 def check_accuracy(
@@ -170,7 +199,9 @@ def check_accuracy(
     do_sample: bool = False,
     draft_model: Any = None,
     prompt: str | Sequence[str] | None = None,
+    image: Any = None,
     input_start_offsets: Any = None,
+    execution_mode: str = "config",
     inputs: Any = None,
 ) -> None:
     """Check that a model's tokens are those of transformers.
@@ -184,7 +215,9 @@ def check_accuracy(
         do_sample: must be False: tokens that are drawn are others each time.
         draft_model: proposes tokens.
         prompt: the text; None: `TEST_PROMPT`.
+        image: must be None: these models read text.
         input_start_offsets: see `shift_inputs_by_offset`.
+        execution_mode: is logged; how calls run is compiled in.
         inputs: `input_ids` and `attention_mask`, in place of tokenizer and prompt.
 
     Raises:
@@ -193,6 +226,8 @@ def check_accuracy(
     if do_sample:
         hint = "Pass do_sample=False, or compare logits."
         raise ConfigError("do_sample=True draws other tokens each time.", hint=hint, option="do_sample")
+    refuse_images(image=image)
+    logger.info("Checking tokens, execution_mode=%s.", execution_mode)
     if inputs is None:
         inputs = prepare_inputs_from_prompt(neuron_model, tokenizer, prompt, input_start_offsets)
     ids_RC, mask_RC = inputs.input_ids.long(), inputs.attention_mask.long()
@@ -226,151 +261,20 @@ def check_accuracy(
     print(f"The {num_tokens} tokens of {len(differs)} rows are the expected ones.")
 
 
+def refuse_images(**options: object) -> None:
+    """Raise an error for options that only models with images have."""
+    if given := sorted(name for name, value in options.items() if value is not None):
+        hint = "Leave them out, or compare the logits of NeuronModelForImageTextToText."
+        raise ConfigError(f"{', '.join(given)}: these models read text only.", hint=hint, options=given)
+
+
 def _without_prompts(tokens: torch.Tensor, ids_RC: torch.Tensor) -> torch.Tensor:
     """Answers, of tokens that may begin with the prompts."""
     num_columns = ids_RC.shape[1]
     return tokens[:, num_columns:] if torch.equal(tokens[:, :num_columns], ids_RC) else tokens
 
 
-def check_accuracy_logits(
-    neuron_model: NeuronBaseForCausalLM,
-    tokenizer: PreTrainedTokenizerBase = None,
-    generation_config: GenerationConfig | None = None,
-    prompt: str | Sequence[str] | None = None,
-    expected_logits: torch.Tensor | None = None,
-    divergence_difference_tol: float = DIVERGENCE,
-    tol_map: Tolerances | None = None,
-    num_tokens_to_check: int | None = None,
-    input_start_offsets: Any = None,
-    inputs: Any = None,
-) -> list[Step]:
-    """Check that a model's logits are those of transformers; see `check_accuracy_logits_v2`.
-
-    `inputs` with `input_ids` and `attention_mask` is in place of tokenizer and prompt.
-    """
-    if inputs is None:
-        inputs = prepare_inputs_from_prompt(neuron_model, tokenizer, prompt, input_start_offsets)
-    ids_RC, mask_RC = inputs.input_ids.long(), inputs.attention_mask.long()
-    if expected_logits is None:
-        expected_logits = generate_expected_logits(
-            neuron_model, ids_RC, mask_RC, generation_config, num_tokens_to_check
-        )
-    return check_accuracy_logits_v2(
-        neuron_model,
-        expected_logits,
-        ids_RC,
-        mask_RC,
-        generation_config,
-        divergence_difference_tol=divergence_difference_tol,
-        tol_map=tol_map,
-        num_tokens_to_check=num_tokens_to_check,
-    )
-
-
-def check_accuracy_logits_v2(
-    neuron_model: NeuronBaseForCausalLM,
-    expected_logits: torch.Tensor,
-    inputs_input_ids: torch.Tensor,
-    inputs_attention_mask: torch.Tensor,
-    generation_config: GenerationConfig | None = None,
-    divergence_difference_tol: float = DIVERGENCE,
-    tol_map: Tolerances | None = None,
-    num_tokens_to_check: int | None = None,
-) -> list[Step]:
-    """Check that a model's logits are the expected ones, and print a report.
-
-    Args:
-        neuron_model: the loaded model.
-        expected_logits: [T, R, V], of a greedy answer.
-        inputs_input_ids: prompts.
-        inputs_attention_mask: their mask.
-        generation_config: not needed: the expected logits say which tokens follow.
-        divergence_difference_tol: largest difference of two expected logits that may change places.
-        tol_map: absolute and relative tolerance of the k likeliest logits; the relative one is of the largest of them.
-        num_tokens_to_check: steps; None: all.
-
-    Returns:
-        The comparison of each step.
-
-    Raises:
-        LogitMatchingError: a difference is larger; the details have all steps.
-    """
-    expected_TRV = expected_logits[:num_tokens_to_check].float()
-    actual_TRV = _forced(neuron_model, expected_TRV.argmax(-1), inputs_input_ids, inputs_attention_mask)
-    steps = [
-        _compared(index, expected, actual, tol_map or TOLERANCES, divergence_difference_tol)
-        for index, (expected, actual) in enumerate(zip(expected_TRV, actual_TRV, strict=True))
-    ]
-    print(_report(steps))
-    if failed := [step for step in steps if not step.passed]:
-        raise LogitMatchingError(
-            f"Logits differ in {len(failed)} of {len(steps)} steps, first in step {failed[0].index}.",
-            hint="Compile with torch_dtype=float32 to see whether it is rounding, or pass a larger tol_map.",
-            divergence_index=failed[0].index,
-            steps=[dataclasses.asdict(step) for step in steps],
-        )
-    return steps
-
-
-def _forced(
-    neuron_model: NeuronBaseForCausalLM, tokens_TR: torch.Tensor, ids_RC: torch.Tensor, mask_RC: torch.Tensor
-) -> torch.Tensor:
-    """The model's logits [T, R, V] if each step gets the expected token before it."""
-    model, num_rows = neuron_model.compiled, len(ids_RC)
-    if neuron_model.neuron_config.on_cpu:
-        return _forced_on_cpu(model, tokens_TR, ids_RC, mask_RC)
-    slots, rows = SequenceSlots(model, num_rows), list(range(num_rows))
-    logits = [slots.begin(rows, ids_RC, mask_RC)[:, -1]]
-    for tokens_R in tokens_TR[:-1]:
-        logits.append(slots.extend(rows, tokens_R[:, None], slots.lengths_S)[:, -1])
-    return torch.stack(logits).float()
-
-
-@torch.no_grad()
-def _forced_on_cpu(model: Any, tokens_TR: torch.Tensor, ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> torch.Tensor:
-    """The same of a model of transformers, which reads the whole sequences at once."""
-    prompts, mask = _padded_left(ids_RC, mask_RC)
-    ids = torch.cat([prompts, tokens_TR[:-1].T], 1)
-    mask = torch.cat([mask, mask.new_ones(len(ids), len(tokens_TR) - 1)], 1)
-    logits_RCV = model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
-    return logits_RCV[:, -len(tokens_TR) :].transpose(0, 1).float()
-
-
-def _padded_left(ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def padded_left(ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Prompts and their mask with all padding on the left, which transformers continues."""
     order = mask_RC.long().argsort(dim=1, stable=True)
     return ids_RC.gather(1, order), mask_RC.gather(1, order)
-
-
-def _compared(index: int, expected_RV: torch.Tensor, actual_RV: torch.Tensor, tol: Tolerances, most: float) -> Step:
-    """Compare the logits of a step."""
-    errors, passed = {}, True
-    for number, (absolute, relative) in tol.items():
-        count = expected_RV.shape[-1] if number is None else min(int(number), expected_RV.shape[-1])
-        values, tokens = expected_RV.topk(count)
-        difference, scale = (actual_RV.gather(-1, tokens) - values).abs(), values.abs().amax(-1, keepdim=True)
-        errors[number] = float((difference / scale.clamp(min=1e-30)).max())
-        passed &= bool((difference <= absolute + relative * scale).all())
-    best, chosen = expected_RV.argmax(-1), actual_RV.argmax(-1)
-    gap = expected_RV.gather(-1, best[:, None]) - expected_RV.gather(-1, chosen[:, None])
-    divergence = float(gap.max())
-    return Step(
-        index=index,
-        errors=errors,
-        num_divergent=int((best != chosen).sum()),
-        divergence=divergence,
-        passed=passed and divergence <= most,
-    )
-
-
-def _report(steps: Sequence[Step]) -> str:
-    """The largest errors, and the steps in which tokens diverge."""
-    lines = [f"Logits of {len(steps)} steps:"]
-    for number in steps[0].errors:
-        worst = max(steps, key=lambda step: step.errors[number])
-        name = "all logits" if number is None else f"top {number}"
-        lines.append(f"  {name}: largest relative error {worst.errors[number]:.2e}, in step {worst.index}")
-    divergent = [step for step in steps if step.num_divergent]
-    lines.append(f"  another token is the likeliest in {len(divergent)} steps")
-    lines += [f"    step {step.index}: expected logits differ by {step.divergence:.2e}" for step in divergent]
-    return "\n".join(lines)

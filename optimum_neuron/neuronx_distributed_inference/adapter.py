@@ -50,12 +50,19 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
 
     Args:
         model: a model whose `load` was called.
+        input_start_offsets: not needed: the mask says where prompts begin.
+        capture_draft_logits: must be False: logits of drafts are not kept.
     """
 
     main_input_name = "input_ids"
     _supports_sdpa = _supports_flash_attn = True
 
-    def __init__(self, model: NeuronBaseForCausalLM) -> None:
+    def __init__(
+        self, model: NeuronBaseForCausalLM, input_start_offsets: object = None, capture_draft_logits: bool = False
+    ) -> None:
+        if capture_draft_logits:
+            message = "capture_draft_logits=True is not supported."
+            raise ConfigError(message, hint="Leave it out.", option="capture_draft_logits")
         super().__init__(model.compiled.config)
         self.generation_config = model.compiled.generation_config
         self.neuron_model, self.neuron_config = model, model.neuron_config

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from ..errors import invalid_choice
+from ..errors import ConfigError, invalid_choice
 from .adapter import HuggingFaceGenerationAdapter, no_token
 from .application import NeuronBaseForCausalLM
 
@@ -23,8 +22,9 @@ logger = logging.getLogger(__name__)
 BENCHMARK_REPORT_PATH = "./benchmark_report.json"
 """File of a report if none is named."""
 END_TO_END, CONTEXT, TOKENS = "e2e_model", "context_encoding_model", "token_generation_model"
+SPECULATION = "speculation_model"
 _TARGETS = {"all": (END_TO_END, CONTEXT, TOKENS), "e2e": (END_TO_END,), "context_encode": (CONTEXT,)}
-_TARGETS |= {"token_gen": (TOKENS,)}
+_TARGETS |= {"token_gen": (TOKENS,), "speculation": (SPECULATION,)}
 _PERCENTILES = (50, 90, 95, 99, 100)
 _SIMULATED = ("ttft_ms", "tpot_ms", "latency_ms")
 """Quantities of the simulated device, by their names in an estimate."""
@@ -43,11 +43,6 @@ class LatencyCollector:
     def hook(self, *args: object) -> None:
         """Note its end."""
         self.latency_list.append(time.perf_counter() - self.start)
-
-    def percentile(self, percent: float) -> float:
-        """Return the latency in seconds that so many percent do not exceed."""
-        ordered = sorted(self.latency_list)
-        return ordered[max(math.ceil(percent / 100 * len(ordered)) - 1, 0)]
 
 
 class Benchmark:
@@ -107,20 +102,23 @@ class _TokenTimes:
         """Do nothing."""
 
 
-def generate_report(latencies: Sequence[float], max_length: int, max_batch_size: int, n_runs: int) -> dict[str, float]:
-    """Return percentiles in milliseconds, and tokens a second.
+def generate_report(
+    latency_list: Sequence[float], max_length: int, max_batch_size: int, n_runs: int = 20
+) -> dict[str, float] | None:
+    """Return percentiles in milliseconds, interpolated, and tokens a second; None without latencies.
 
     Args:
-        latencies: seconds of each run.
+        latency_list: seconds of each run.
         max_length: tokens of a run.
         max_batch_size: its rows.
         n_runs: number of runs.
     """
-    collector = LatencyCollector()
-    collector.latency_list = list(latencies)
-    report = {f"latency_ms_p{percent}": 1e3 * collector.percentile(percent) for percent in _PERCENTILES}
-    report["latency_ms_avg"] = 1e3 * sum(latencies) / len(latencies)
-    report["throughput"] = n_runs * max_length * max_batch_size / sum(latencies)
+    if not len(latency_list):
+        return None
+    seconds = torch.tensor(list(latency_list), dtype=torch.float64)
+    report = {f"latency_ms_p{percent}": 1e3 * float(seconds.quantile(percent / 100)) for percent in _PERCENTILES}
+    report["latency_ms_avg"] = 1e3 * float(seconds.mean())
+    report["throughput"] = n_runs * max_length * max_batch_size / float(seconds.sum())
     return report
 
 
@@ -129,6 +127,7 @@ def benchmark_sampling(
     draft_model: object = None,
     generation_config: GenerationConfig | None = None,
     target: str | None = None,
+    image: bool | None = False,
     num_runs: int = 20,
     benchmark_report_path: str | Path | None = BENCHMARK_REPORT_PATH,
 ) -> dict[str, Any]:
@@ -138,7 +137,8 @@ def benchmark_sampling(
         model: the loaded model.
         draft_model: proposes tokens.
         generation_config: settings; None: the checkpoint's. No token ends an answer.
-        target: "e2e", "context_encode", "token_gen", or "all", the default.
+        target: "e2e", "context_encode", "token_gen", "speculation" with a draft, or "all", the default.
+        image: must be False: these models read text.
         num_runs: how often it runs.
         benchmark_report_path: file of the report; None: it is not saved.
 
@@ -148,6 +148,12 @@ def benchmark_sampling(
     """
     if (target := target or "all") not in _TARGETS:
         raise invalid_choice("target", target, tuple(_TARGETS))
+    if image:
+        message = f"image={image!r}: these models read text only."
+        raise ConfigError(message, hint="Leave it out.", option="image")
+    if target == "speculation" and draft_model is None and model.assistant is None:
+        message = "target='speculation' needs a draft."
+        raise ConfigError(message, hint="Pass draft_model, or another target.", option="target", value=target)
     neuron = model.neuron_config
     num_prompt = min(neuron.max_context_length, neuron.max_length - 1)
     num_prompt = min(num_prompt, max(neuron.max_length // 2, 1))
@@ -173,7 +179,7 @@ def benchmark_sampling(
     first = [times.times[1] - start for start, times in runs]
     later = [b - a for _, times in runs for a, b in zip(times.times[1:], times.times[2:], strict=False)]
     collected = {END_TO_END: (benchmark.latency_list, neuron.max_length), CONTEXT: (first, num_prompt)}
-    collected |= {TOKENS: (later, 1)}
+    collected |= dict.fromkeys((TOKENS, SPECULATION), (later, 1))
     report: dict[str, Any] = {
         name: generate_report(values, length, num_rows, len(values))
         for name, (values, length) in collected.items()

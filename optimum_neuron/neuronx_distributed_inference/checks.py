@@ -61,7 +61,7 @@ def _sizes(config: Keywords) -> Iterator[ConfigError]:
         )
     limits = {"max_context_length": config.max_length}
     values = {"max_context_length": config.max_context_length}
-    if config.max_new_tokens:
+    if config.max_new_tokens and config.max_new_tokens != config.seq_len - config.max_context_length:  # not computed
         values["max_new_tokens"], limits["max_new_tokens"] = config.max_new_tokens, config.max_length
     for name, limit in (("context_encoding_buckets", "max_context_length"), ("token_generation_buckets", "max_length")):
         if buckets := getattr(config, name):

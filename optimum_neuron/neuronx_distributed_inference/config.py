@@ -200,14 +200,14 @@ def _logical_cores(given: dict[str, Any]) -> int:
     return next((number for number in (variable, named) if number is not None), get_platform_lnc())
 
 
-def to_dict(value: object) -> Any:
+def to_dict(obj: object) -> Any:
     """Return plain data: objects by their attributes, classes by module and name."""
-    if isinstance(value, dict):
-        return {key: to_dict(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_dict(one) for one in value]
-    if inspect.isclass(value):
-        return {"__module__": value.__module__, "__name__": value.__name__}
-    if isinstance(value, torch.dtype):
-        return str(value).removeprefix("torch.")
-    return {key: to_dict(one) for key, one in vars(value).items()} if hasattr(value, "__dict__") else value
+    if isinstance(obj, dict):
+        return {key: to_dict(one) for key, one in obj.items()}
+    if isinstance(obj, (list, tuple)):
+        return [to_dict(one) for one in obj]
+    if inspect.isclass(obj):
+        return {"__module__": obj.__module__, "__name__": obj.__name__}
+    if isinstance(obj, torch.dtype):
+        return str(obj).removeprefix("torch.")
+    return {key: to_dict(one) for key, one in vars(obj).items()} if hasattr(obj, "__dict__") else obj

@@ -20,8 +20,8 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig, set_seed
 
 from ..base.transformers_types import PreTrainedTokenizerBase
-from ..errors import NeuronError
-from .accuracy import check_accuracy, check_accuracy_logits, get_generate_outputs
+from ..errors import ConfigError, NeuronError
+from .accuracy import check_accuracy, get_generate_outputs
 from .adapter import SETTINGS
 from .application import NeuronBaseForCausalLM
 from .benchmark import benchmark_sampling
@@ -29,6 +29,7 @@ from .config import NeuronConfig
 from .demo_arguments import CheckAccuracyMode, neuron_keywords, parse_args as parse, without_effect
 from .families import FAMILIES, model_class
 from .inference_config import load_pretrained_config
+from .logits import DIVERGENCE, Tolerances, check_accuracy_logits
 from .parts import FusedSpecNeuronConfig
 
 logger = logging.getLogger(__name__)
@@ -84,8 +85,21 @@ def run_inference(model_cls: Model, args: argparse.Namespace) -> None:
         return
     _load(model, draft, args)
     settings = _settings(args)
-    run_accuracy_check(model, tokenizer, settings, args, draft)
-    run_generation(model, tokenizer, args.prompts, settings, draft, adapter_ids=args.adapter_ids)
+    run_accuracy_check(
+        model,
+        tokenizer,
+        settings,
+        args.prompts,
+        args.check_accuracy_mode,
+        args.divergence_difference_tol,
+        args.tol_map,
+        num_tokens_to_check=args.num_tokens_to_check,
+        draft_model=draft,
+        expected_outputs_path=args.expected_outputs_path,
+        input_start_offsets=args.input_start_offsets,
+    )
+    offsets = args.input_start_offsets
+    run_generation(model, tokenizer, args.prompts, settings, draft, args.adapter_ids, input_start_offsets=offsets)
     if args.benchmark:
         options = {"generation_config": settings, "benchmark_report_path": args.benchmark_report_path}
         benchmark_sampling(model, None if draft is None else draft, **options)
@@ -145,40 +159,66 @@ def run_accuracy_check(
     model: NeuronBaseForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
     generation_config: GenerationConfig,
-    args: argparse.Namespace,
+    prompt: str | Sequence[str],
+    check_accuracy_mode: CheckAccuracyMode,
+    divergence_difference_tol: float = DIVERGENCE,
+    tol_map: str | None = None,
+    num_tokens_to_check: int | None = None,
     draft_model: NeuronBaseForCausalLM | None = None,
+    expected_outputs_path: str | None = None,
+    input_start_offsets: Sequence[int] | None = None,
 ) -> None:
-    """Compare with transformers, or with a file, as `--check-accuracy-mode` says."""
-    mode = args.check_accuracy_mode
+    """Compare with transformers, or with a file.
+
+    Args:
+        model: the loaded model.
+        tokenizer: its tokenizer.
+        generation_config: settings.
+        prompt: the text, or one for each row; they are repeated until there are enough.
+        check_accuracy_mode: what is compared.
+        divergence_difference_tol: see `check_accuracy_logits_v2`.
+        tol_map: tolerances as text, such as "{None: (1e-5, 0.05), 5: (1e-5, 0.01)}".
+        num_tokens_to_check: length of the answer; None: up to the compiled length.
+        draft_model: proposes tokens.
+        expected_outputs_path: file of torch.save with expected tokens or logits; None: transformers computes them.
+        input_start_offsets: see `shift_inputs_by_offset`.
+
+    Raises:
+        LogitMatchingError: a difference is too large.
+        ConfigError: `tol_map` is no mapping.
+    """
+    mode, expected, num_rows = check_accuracy_mode, None, model.neuron_config.batch_size
     if mode == CheckAccuracyMode.SKIP_ACCURACY_CHECK:
         print("\nSkipping accuracy check")
         return
-    path, expected = args.expected_outputs_path, None
-    if path is not None:
-        expected = torch.load(path, map_location="cpu", weights_only=True)
-    prompts = (args.prompts * model.neuron_config.batch_size)[: model.neuron_config.batch_size]
-    options = {"prompt": prompts, "num_tokens_to_check": args.num_tokens_to_check}
-    options["input_start_offsets"] = args.input_start_offsets
+    if expected_outputs_path is not None:
+        expected = torch.load(expected_outputs_path, map_location="cpu", weights_only=True)
+    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    options: dict[str, Any] = {"prompt": (prompts * num_rows)[:num_rows], "num_tokens_to_check": num_tokens_to_check}
+    options |= {"input_start_offsets": input_start_offsets, "generation_config": generation_config}
     if mode == CheckAccuracyMode.TOKEN_MATCHING:
         print("\nChecking accuracy by token matching")
-        check_accuracy(
-            model, tokenizer, generation_config, expected_token_ids=expected, draft_model=draft_model, **options
-        )
+        check_accuracy(model, tokenizer, expected_token_ids=expected, draft_model=draft_model, **options)
         return
     print("\nChecking accuracy by logit matching")
-    checked = model
-    if mode == CheckAccuracyMode.DRAFT_LOGIT_MATCHING:
-        checked = draft_model or model.draft or model
-    tolerances = None if args.tol_map is None else ast.literal_eval(args.tol_map)
-    check_accuracy_logits(
-        checked,
-        tokenizer,
-        generation_config,
-        expected_logits=expected,
-        divergence_difference_tol=args.divergence_difference_tol,
-        tol_map=tolerances,
-        **options,
-    )
+    is_draft = mode == CheckAccuracyMode.DRAFT_LOGIT_MATCHING
+    options |= {"divergence_difference_tol": divergence_difference_tol, "tol_map": _tolerances(tol_map)}
+    checked = (draft_model or model.draft or model) if is_draft else model
+    check_accuracy_logits(checked, tokenizer, expected_logits=expected, **options)
+
+
+def _tolerances(text: str | None) -> Tolerances | None:
+    """Tolerances of a text."""
+    if text is None:
+        return None
+    try:
+        read = ast.literal_eval(text)
+        return {None if key is None else int(key): (float(one[0]), float(one[1])) for key, one in read.items()}
+    except (ValueError, SyntaxError, AttributeError, TypeError, LookupError) as error:
+        message = f"tol_map={text!r} is no mapping from numbers of logits to pairs of tolerances."
+        raise ConfigError(
+            message, hint='Pass for example "{5: (1e-5, 0.01)}".', option="tol_map", value=text
+        ) from error
 
 
 def run_generation(
@@ -187,15 +227,35 @@ def run_generation(
     prompts: list[str],
     generation_config: GenerationConfig,
     draft_model: NeuronBaseForCausalLM | None = None,
-    **options: Any,
+    adapter_ids: Any = None,
+    input_capture_hook: Any = None,
+    input_start_offsets: Sequence[int] | None = None,
 ) -> None:
-    """Generate an answer to each prompt, and print it."""
+    """Generate an answer to each prompt, and print it.
+
+    Args:
+        model: the loaded model.
+        tokenizer: its tokenizer.
+        prompts: texts; a single one is for all rows of the batch.
+        generation_config: settings.
+        draft_model: proposes tokens.
+        adapter_ids: LoRA adapter of each prompt.
+        input_capture_hook: must be None: inputs are not captured.
+        input_start_offsets: see `shift_inputs_by_offset`.
+    """
     print("\nGenerating outputs...")
     print(f"Prompts: {prompts}")
     settings = copy.deepcopy(generation_config)
     settings.update(max_length=model.neuron_config.max_length, max_new_tokens=None)
     _, texts = get_generate_outputs(
-        model, prompts, tokenizer, draft_model=draft_model, generation_config=settings, **options
+        model,
+        prompts * model.neuron_config.batch_size if len(prompts) == 1 else prompts,
+        tokenizer,
+        draft_model=draft_model,
+        input_capture_hook=input_capture_hook,
+        input_start_offsets=input_start_offsets,
+        generation_config=settings,
+        adapter_ids=adapter_ids,
     )
     print("Generated outputs:")
     for number, text in enumerate(texts):

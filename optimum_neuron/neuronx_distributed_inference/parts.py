@@ -196,9 +196,9 @@ DTYPES = {
 }
 
 
-def to_torch_dtype(dtype: str | torch.dtype) -> torch.dtype:
+def to_torch_dtype(dtype_str: str | torch.dtype) -> torch.dtype:
     """Return the dtype of a name."""
-    name = str(dtype).removeprefix("torch.")
+    name = str(dtype_str).removeprefix("torch.")
     if name not in DTYPES:
         message = f"The dtype {name!r} is unknown."
         raise ConfigError(message, hint=f"Use one of {', '.join(DTYPES)}.", option="torch_dtype", value=name)

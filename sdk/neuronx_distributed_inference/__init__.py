@@ -27,6 +27,7 @@ _CONFIG = {
     **_ours("", "OnDeviceSamplingConfig", "RouterConfig", "TensorCaptureConfig", "to_dict", "to_torch_dtype"),
     **_ours("", "LONG_CONTEXT_SCRATCHPAD_PAGE_SIZE", "get_platform_lnc"),
     **_ours(".inference_config", "CONFIG_FILE"),
+    "IncompatibleConfigError": "optimum_neuron.errors:ConfigError",
     "TensorReplacementConfig": Missing("Compare logits with utils.accuracy."),
 }
 _APPLICATION = {
@@ -37,7 +38,13 @@ _APPLICATION = {
 
 def _family(name: str) -> dict[str, str]:
     prefix = FAMILIES[name].name
-    return _ours(".families", f"Neuron{prefix}ForCausalLM", f"{prefix}InferenceConfig")
+    classes = (
+        f"Neuron{prefix}ForCausalLM",
+        f"Neuron{prefix}Model",
+        f"{prefix}InferenceConfig",
+        f"{prefix}NeuronConfig",
+    )
+    return _ours(".families", *classes)
 
 
 NAMES: Names = {
@@ -66,7 +73,7 @@ NAMES: Names = {
         **_ours("", "MultimodalVisionNeuronConfig"),
         "NeuronMllamaForCausalLM": _IMAGES,
     },
-    **{f"{_BASE}.models.{name}": {} for name in FAMILIES},
+    **{f"{_BASE}.models.{name}": _family(name) for name in FAMILIES},
     **{f"{_BASE}.models.{name}.modeling_{name}": _family(name) for name in FAMILIES},
     f"{_BASE}.modules": {},
     f"{_BASE}.modules.autobucketing": _ours(
@@ -94,11 +101,11 @@ NAMES: Names = {
     f"{_BASE}.utils.accuracy": {
         **_ours(
             ".accuracy",
-            *("check_accuracy", "check_accuracy_logits", "check_accuracy_logits_v2", "generate_expected_logits"),
-            *("get_generate_outputs", "prepare_inputs_from_prompt", "shift_inputs_by_offset"),
+            *("check_accuracy", "generate_expected_logits", "get_generate_outputs"),
+            *("get_generate_outputs_from_token_ids", "prepare_inputs_from_prompt", "shift_inputs_by_offset"),
         ),
+        **_ours(".logits", "check_accuracy_embeddings", "check_accuracy_logits", "check_accuracy_logits_v2"),
         "LogitMatchingValidationError": "optimum_neuron.errors:LogitMatchingError",
-        "check_accuracy_embeddings": Missing("Use torch.testing.assert_close."),
         "generate_with_chunked_prefill": Missing("Use NeuronModelForCausalLM(continuous_batching=True)."),
     },
     f"{_BASE}.utils.benchmark": _ours(

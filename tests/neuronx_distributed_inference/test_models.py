@@ -28,6 +28,7 @@ from optimum_neuron.neuronx_distributed_inference import (
     benchmark,
     demo,
     load_pretrained_config,
+    logits,
 )
 from optimum_neuron.neuronx_distributed_inference.families import (
     LlamaInferenceConfig,
@@ -180,7 +181,7 @@ def test_accuracy_and_its_report(model, reference, checkpoint, capsys, caplog):
     expected = accuracy.generate_expected_logits(model, ids, torch.ones_like(ids), num_tokens=6)
     with torch.no_grad():
         torch.testing.assert_close(expected[0], reference(ids).logits[:, -1], atol=1e-4, rtol=1e-4)
-    steps = accuracy.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
+    steps = logits.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
     assert len(steps) == 6 and max(step.errors[None] for step in steps) < 1e-4
     caplog.set_level(logging.INFO)
     other, tokenizer = prompts(2, 8, seed=1), AutoTokenizer.from_pretrained(checkpoint)
@@ -190,8 +191,14 @@ def test_accuracy_and_its_report(model, reference, checkpoint, capsys, caplog):
         torch.testing.assert_close(more[0], reference(other).logits[:, -1], atol=1e-4, rtol=1e-4)
     assert str(tokenizer.batch_decode(more.argmax(-1).T, skip_special_tokens=True)) in caplog.text
     expected[3, 1] += torch.linspace(0, 1, expected.shape[-1])
-    with raises(LogitMatchingError, divergence_index=3):
-        accuracy.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
+    with raises(LogitMatchingError, divergence_index=3) as caught:
+        logits.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids))
+    passed = [[token["passed"] for token in row] for row in caught.value.results]
+    assert passed[0] == [True] * 6 and passed[1][:3] == [True] * 3 and not passed[1][3]
+    assert caught.value.get_divergence_index() == max(index for index, one in enumerate(passed[1]) if not one)
+    with raises(ConfigError, options=["pixel_values"]):
+        others = {"additional_input_args": {"pixel_values": torch.ones(1)}}
+        logits.check_accuracy_logits_v2(model, expected, ids, torch.ones_like(ids), **others)
     assert "Logits of 6 steps" in capsys.readouterr().out
 
 
@@ -202,8 +209,9 @@ def test_benchmark_keeps_the_clocks_apart(model, tmp_path):
     host = report["token_generation_model"]
     assert 0 < host["latency_ms_p50"] <= host["latency_ms_p99"] <= host["latency_ms_p100"]
     assert report["simulated_device"]["instance"] == "inf2.xlarge" and report["simulated_device"]["tpot_ms"] > 0
-    with raises(ConfigError, option="target"):
-        benchmark.benchmark_sampling(model, target="prompt")
+    for target in ("prompt", "speculation"):
+        with raises(ConfigError, option="target"):
+            benchmark.benchmark_sampling(model, target=target)
 
 
 def test_the_command_checks_and_generates(checkpoint, compiled, reference, monkeypatch, capsys):
