@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import torch
@@ -187,6 +187,16 @@ class Elements:
         else:
             tape.write(self, values)
 
+    def write_read(self, source: Elements, values: torch.Tensor, order: Sequence[int] = ()) -> None:
+        """Store what was read of a source, permuted; elements whose source is skipped stay as they are."""
+        where = source.inside()
+        values = values.permute(order) if order else values
+        if where is None:
+            self.write(values)
+        else:
+            where = where.permute(order) if order else where
+            self.write_where(where.reshape(self.shape), values.reshape(self.shape))
+
     def copy_from(self, other: Elements) -> None:
         """Store the elements of another view of as many, by no instruction; a core that traces only notes it."""
         tape = current().tape
@@ -221,6 +231,10 @@ class Elements:
     def with_skip(self, skip: bool) -> Self:
         """Return the view with a rule for indices outside of it; only indirect views have such."""
         return self
+
+    def inside(self) -> torch.Tensor | None:
+        """Return which elements are inside of the tensor; None where all have to be."""
+        return None
 
     def chosen_by(self) -> tuple[Elements, ...]:
         """Return the indices in memory that choose elements, which an instruction reads too."""

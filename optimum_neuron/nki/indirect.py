@@ -108,6 +108,10 @@ class IndirectTensor(NkiTensor):
         require(is_inside, Rule.INDICES, of=self)
         return ~bad
 
+    def inside(self) -> torch.Tensor | None:
+        """Return which elements are inside of the tensor; None where all have to be."""
+        return self._checked() if self.skip else None
+
     def read(self) -> torch.Tensor:
         """Return the gathered elements; skipped ones are 0."""
         good = self._checked()

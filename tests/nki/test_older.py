@@ -96,6 +96,19 @@ def test_average_pool_with_five_dimensions_of_indices():
     )
 
 
+def test_slices_behind_the_end_are_cut_by_a_mask_and_steps_go_backward():
+    @jit
+    def body(x):
+        out = output((100, 4))
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(4)[None, :]
+        tile = nl.load(x[0:128, 2:6], mask=i_p < 100)
+        nl.store(out[i_p, i_f], value=tile[i_p, 3 - i_f] - tile, mask=i_p < 100)
+        return out
+
+    x = normal(100, 8)
+    np.testing.assert_array_equal(body(x), x[:, 5:1:-1] - x[:, 2:6])
+
+
 def test_attention_by_instructions():
     def attention(q_DS, k_DS, v_SD):
         depth, length = q_DS.shape

@@ -62,7 +62,24 @@ def test_matches_are_replaced_one_by_one():
 
     replaced, indices = jit(body)(data, values)
     np.testing.assert_array_equal(replaced, [[1, -1, -1, 3, 2, -1, -1, -1, -1, -1]])
-    np.testing.assert_array_equal(indices, [[1, 2, 2**32 - 1, 9, 8, 7, 6, 5]])
+    np.testing.assert_array_equal(indices, [[2, 1, 2**32 - 1, 9, 8, 7, 6, 5]])
+
+
+def test_equal_values_have_indices_of_their_own():
+    """The published example of a replacement; a search gives the occurrences in their order."""
+    data = np.array([[1, 2, 3, 4, 8, 8, 8, 8, 8, 8, 8]], np.float32)
+    values = np.array([[3, 8, 8, 8, 8, 8, 8, 8]], np.float32)
+
+    def replaced(data, values):
+        tile, indices = nl.load(data), nl.ndarray((1, 8), nl.uint32)
+        nisa.nc_match_replace8(tile, tile, nl.load(values), imm=0.0, dst_idx=indices)
+        out = nl.ndarray((1, 8), nl.uint32, nl.shared_hbm)
+        nisa.dma_copy(out, indices)
+        return out
+
+    np.testing.assert_array_equal(jit(replaced)(data, values), [[2, 10, 9, 8, 7, 6, 5, 4]])
+    found = apply(nisa.nc_find_index8, data, values, shape=(1, 8), dtype=nl.uint32)
+    np.testing.assert_array_equal(found, [[2, 4, 5, 6, 7, 8, 9, 10]])
 
 
 @pytest.mark.parametrize("elements", [7, 16385])

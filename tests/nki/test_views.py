@@ -48,7 +48,7 @@ def parts_of_rows(table, index):
 
 
 def skipped_rows(table, index):
-    picked = nl.zeros((index.shape[0], table.shape[1]), table.dtype)
+    picked = nl.full((index.shape[0], table.shape[1]), -1, table.dtype)
     nisa.dma_copy(picked, table[:50].vector_select(0, nl.load(index)), oob_mode=nisa.oob_mode.skip)
     return store(picked)
 
@@ -139,7 +139,7 @@ CALLS = {
     "moved_in_hbm": (moved_in_hbm, (X,), X.numpy().reshape(4, 32, 24).transpose(1, 0, 2)),
     "rows": (rows, (TABLE, INDEX), TABLE.numpy()[[3, 0, 31]]),
     "parts_of_rows": (parts_of_rows, (TABLE, INDEX), TABLE.numpy()[[11, 8, 39], :, 6]),
-    "skipped_rows": (skipped_rows, (X, index_of(49, 50)), np.stack([X[49].numpy(), np.zeros(24, np.float32)])),
+    "skipped_rows": (skipped_rows, (X, index_of(49, 50)), np.stack([X[49].numpy(), np.full(24, -1, np.float32)])),
     "scattered_rows": (scattered_rows, (X, WIDE[:2, :24].contiguous(), index_of(5, 2)), ROWS),
     "one_by_index": (one_by_index, (TABLE, index_of(9)), TABLE.numpy()[9]),
     "columns": (columns, (WIDE, SMALL), np.take_along_axis(WIDE.numpy(), FOUND, axis=1)),

@@ -6,6 +6,8 @@ number on GpSimd, from sixteen partitions that are one list: element i is in par
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from ..core import Core, require
@@ -32,15 +34,23 @@ def _check_search(opcode: str, data: NkiTensor, **eights: NkiTensor | None) -> N
         require(fits, Rule.SEARCH_RESULT, opcode=opcode, operand=name, tile=tile, data=data)
 
 
-def _first_matches(rows: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first index of one value in each row, and whether it is there."""
-    same = rows == wanted[:, None]
-    return same.to(torch.uint8).argmax(1), same.any(1)
+def _matches(rows: torch.Tensor, values: torch.Tensor, columns: Iterable[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where each value is in its row, -1 if it is not, and which elements matched.
+
+    An element matches once, so a value that is given twice has two places. Columns of values choose in turn.
+    """
+    matched, places = torch.zeros_like(rows, dtype=torch.bool), torch.full(values.shape, -1)
+    for column in columns:
+        same = (rows == values[:, column, None]) & ~matched
+        index, found = same.to(torch.uint8).argmax(1), same.any(1)
+        matched |= torch.zeros_like(matched).scatter(1, index[:, None], found[:, None])
+        places[:, column] = index.where(found, -1)
+    return places, matched
 
 
-def _absent_index(dst: NkiTensor) -> int:
-    """Return the index that stands for a value that is not there: all bits set."""
-    return 2 ** (8 * dst.storage.format.size_bytes) - 1
+def _write_indices(dst: NkiTensor, indices: torch.Tensor) -> None:
+    """Write indices; all bits are set for one that is not there."""
+    dst.write(indices.where(indices >= 0, 2 ** (8 * dst.storage.format.size_bytes) - 1))
 
 
 @instruction(ISA)
@@ -59,7 +69,9 @@ class Max8(Instruction):
 
 @instruction(ISA)
 class NcFindIndex8(Instruction):
-    """Write the index of the first occurrence of eight values in each partition; all bits are set if there is none."""
+    """Write the index of the first occurrence of eight values in each partition; all bits are set if there is none.
+
+    A value that is given twice has its first two occurrences, as the public MoE reduction takes for granted."""
 
     dst: NkiTensor
     data: NkiTensor
@@ -70,17 +82,14 @@ class NcFindIndex8(Instruction):
         rules.dtype_among(self.OPCODE, "dst", self.dst, {"uint16", "uint32"})
 
     def run(self, core: Core) -> None:
-        rows = self.data.rows()
-        columns = []
-        for wanted in self.vals.rows().unbind(1):
-            index, found = _first_matches(rows, wanted)
-            columns.append(index.where(found, torch.tensor(_absent_index(self.dst))))
-        self.dst.write(torch.stack(columns, dim=1))
+        _write_indices(self.dst, _matches(self.data.rows(), self.vals.rows(), range(WIDTH))[0])
 
 
 @instruction(ISA)
 class NcMatchReplace8(Instruction):
-    """Replace the first occurrence of eight values by a number; a value that is given twice replaces two elements."""
+    """Replace the first occurrence of eight values by a number; a value that is given twice replaces two elements.
+
+    The last value chooses first, so the first occurrence belongs to the last of equal values, as published."""
 
     dst: NkiTensor
     data: NkiTensor
@@ -95,19 +104,11 @@ class NcMatchReplace8(Instruction):
             rules.dtype_among(self.OPCODE, "dst_idx", self.dst_idx, {"uint16", "uint32"})
 
     def run(self, core: Core) -> None:
-        rows, replaced = self.data.rows(), self.data.rows().clone()
-        open_rows = torch.ones_like(rows, dtype=torch.bool)
-        columns = []
-        for wanted in self.vals.rows().unbind(1):
-            index, found = _first_matches(rows.masked_fill(~open_rows, torch.nan), wanted)
-            chosen = torch.zeros_like(open_rows).scatter(1, index[:, None], found[:, None])
-            open_rows &= ~chosen
-            replaced.masked_fill_(chosen, float(self.imm))
-            columns.append(index.where(found, torch.tensor(-1)))
+        rows = self.data.rows()
+        indices, matched = _matches(rows, self.vals.rows(), reversed(range(WIDTH)))
         if self.dst_idx is not None:
-            indices = torch.stack(columns, dim=1)
-            self.dst_idx.write(indices.where(indices >= 0, torch.tensor(_absent_index(self.dst_idx))))
-        self.dst.write(replaced)
+            _write_indices(self.dst_idx, indices)
+        self.dst.write(rows.masked_fill(matched, float(self.imm)))
 
 
 @instruction(TOPK, "4 n + k")

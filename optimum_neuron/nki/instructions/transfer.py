@@ -110,7 +110,7 @@ class DmaCopy(Instruction):
         skip = self.oob_mode is OobMode.skip
         target = self.dst.with_skip(skip)
         source = self.src.with_skip(skip)
-        target.write(source.read() if source.dtype == target.dtype else source.floats())
+        target.write_read(source, source.read() if source.dtype == target.dtype else source.floats())
 
     def cycles(self, core: Core) -> float:
         return max(cost.dma_ns(core, self.src), cost.dma_ns(core, self.dst))
@@ -154,7 +154,8 @@ class DmaTranspose(Instruction):
         check_descriptors(self.OPCODE, core, self.priority, self.dge_mode)
 
     def run(self, core: Core) -> None:
-        self.dst.write(self.src.with_skip(self.oob_mode is OobMode.skip).read().permute(self.order))
+        source = self.src.with_skip(self.oob_mode is OobMode.skip)
+        self.dst.write_read(source, source.read(), self.order)
 
     def cycles(self, core: Core) -> float:
         rates = core.timing.dma_transpose_rate

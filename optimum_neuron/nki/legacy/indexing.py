@@ -174,7 +174,7 @@ def strided(
             if not (np.diff(values) == step).all():
                 return None
             steps[axes[0]] += step * stride
-    return (first, tuple(steps)) if min(steps, default=0) >= 0 else None
+    return first, tuple(steps)
 
 
 def addresses(indices: Sequence[np.ndarray], strides: Sequence[int], shape: Sequence[int], block: Slices) -> np.ndarray:
@@ -193,4 +193,4 @@ def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]] | None
         second[axis] = min(1, size - 1)
         steps.append(int(places[tuple(second)]) - first)
         wanted += (steps[-1] * np.arange(size)).reshape([-1 if other == axis else 1 for other in range(places.ndim)])
-    return (first, tuple(steps)) if min(steps, default=0) >= 0 and np.array_equal(wanted, places) else None
+    return (first, tuple(steps)) if np.array_equal(wanted, places) else None

@@ -21,7 +21,7 @@ from ..operators import OPERATORS, Operator
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .indexing import IndexTile, Mask, Region
-from .views import check_kinds, check_rank, elements, part_of
+from .views import beyond, check_kinds, check_rank, elements, part_of
 
 nl: Any = language
 """Its names are made at run time."""
@@ -82,6 +82,8 @@ class OlderTensor(Arithmetic, NkiTensor):
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(item, np.ndarray | OlderTensor | IndexedTile) for item in keys):
             return IndexedTile(self, _as_arrays(self, keys))
+        if any(isinstance(item, slice) for item in keys) and (indices := beyond(self.shape, self._full_key(keys))):
+            return IndexedTile(self, indices)
         return super().__getitem__(key)
 
     def __setitem__(self, key: object, value: object) -> None:

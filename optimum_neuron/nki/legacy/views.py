@@ -1,7 +1,7 @@
 """Views of the elements of a tensor that index tiles and masks name.
 
-Indices that are sums of index tiles times numbers become a view with one step for each dimension; others, indices that
-only the core knows, and masks that leave no block, become an indirect view.
+Indices that are sums of index tiles times numbers become a view with one step for each dimension; steps backward,
+indices that only the core knows, and masks that leave no block become an indirect view.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ def check_rank(tensor: NkiTensor, indices: Sequence[Any]) -> None:
     require(has_partitions, Rule.INDEX_TILE_DIMS, tensor=tensor.name)
 
 
+def beyond(shape: Sequence[int], keys: Sequence[Any]) -> tuple[IndexTile, ...]:
+    """Return index tiles for slices of which one ends behind the tensor, so that a mask can cut it; else none."""
+    pairs = [] if None in keys else [pair for pair in zip(keys, shape, strict=True) if isinstance(pair[0], slice)]
+    if all((item.stop or 0) <= size for item, size in pairs):
+        return ()
+    axes = iter(np.ix_(*(np.arange(item.start or 0, item.stop or size, item.step or 1) for item, size in pairs)))
+    return tuple(IndexTile.of(next(axes) if isinstance(item, slice) else item) for item in keys)
+
+
 def part_of(tensor: NkiTensor, region: Region) -> NkiTensor:
     """Return what a mask leaves of a tensor, as a view."""
     block = type(tensor)(tensor.storage, tensor.data[region.block])
@@ -45,13 +54,14 @@ def elements(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -
     """Return the elements that index tiles name and a mask leaves, as a view."""
     if region.is_empty:
         return type(tensor)(tensor.storage, tensor.data.new_empty(region.sizes))
+    steps: tuple[int, ...] = ()
     dynamic = any(isinstance(index, IndexTile) and index.is_dynamic for index in indices)
     if not dynamic:
         _check_bounds(tensor, indices, region)
     plain = [np.asarray(index) for index in indices]
     if not dynamic:
         first, steps = _steps(tensor, plain, region)
-        if region.chosen is None:
+        if region.chosen is None and min(steps, default=0) >= 0:
             data = tensor.data.as_strided(region.sizes, steps, tensor.data.storage_offset() + first)
             return type(tensor)(tensor.storage, data)
     places = addresses(plain, tensor.strides, region.shape, region.block) + tensor.offset
@@ -59,7 +69,10 @@ def elements(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -
     for index, length in zip(plain, tensor.shape, strict=True):
         used = np.broadcast_to(index, region.shape)[region.block]
         valid = valid & (used >= 0) & (used < length)
-    return _gathered(tensor, places, valid, skip=region.chosen is not None)
+    view = _gathered(tensor, places, valid, skip=region.chosen is not None)
+    if steps:
+        view.steps = tuple(map(abs, steps))
+    return view
 
 
 def _gathered(tensor: NkiTensor, places: np.ndarray, valid: np.ndarray, *, skip: bool) -> IndirectTensor:
