@@ -66,8 +66,9 @@ class _Absent(type):
         cls._fail()
 
     def _fail(cls) -> NoReturn:
-        message = f"`{cls.__module__}.{cls.__name__}` is not supported. {cls.__doc__}"
-        raise ModelError(message, name=cls.__name__, module=cls.__module__)
+        own = next(base for base in reversed(cls.__mro__) if isinstance(base, _Absent))  # not a subclass of a script
+        message = f"`{own.__module__}.{own.__name__}` is not supported. {own.__doc__}"
+        raise ModelError(message, name=own.__name__, module=own.__module__)
 
 
 def absent(module: str, name: str, alternative: str) -> type:

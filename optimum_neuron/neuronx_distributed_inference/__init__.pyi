@@ -10,6 +10,7 @@ from . import (
     program_flags as program_flags,
     ranks as ranks,
     sampling as sampling,
+    state_dicts as state_dicts,
     testing as testing,
 )
 from .adapter import HuggingFaceGenerationAdapter as HuggingFaceGenerationAdapter

@@ -113,6 +113,7 @@ class NeuronBaseForCausalLM:
         debug: bool = False,
         pre_shard_weights_hook: Any = None,
         dry_run: bool = False,
+        disable_fail_fast: bool = False,
     ) -> None:
         """Compile the checkpoint, and write `neuron_config.json` and the export into a folder.
 
@@ -121,6 +122,7 @@ class NeuronBaseForCausalLM:
             debug: has no effect here: `describe()` of the loaded model has what a compile chose.
             pre_shard_weights_hook: called with this object before the weights are read.
             dry_run: check the options only.
+            disable_fail_fast: has no effect here: no compile runs on after an error.
 
         Raises:
             ConfigError: an option is out of range, or not possible on an instance.
@@ -204,7 +206,11 @@ class NeuronBaseForCausalLM:
         if neuron.is_eagle3 and layers == (num_layers,):
             message = f"is_eagle3=True, but {path} has the tensors of an EAGLE draft of the first generation."
             raise ConfigError(message, hint="Pass is_eagle3=False.", option="is_eagle3", path=path)
-        return options | ({"hidden_state_layers": layers} if layers else {})
+        if not layers:
+            return options
+        if options.pop("sequence_parallel", False):
+            logger.info("Without sequence_parallel: an EAGLE draft reads whole hidden states.")
+        return options | {"hidden_state_layers": layers}
 
     def _has_weights(self, folder: Path) -> bool:
         """Whether `model_path` is a checkpoint, and not the compiled model itself."""

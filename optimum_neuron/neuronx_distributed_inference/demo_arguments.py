@@ -31,6 +31,24 @@ class CheckAccuracyMode(enum.Enum):
         return self.value
 
 
+class StringOrIntegers(argparse.Action):
+    """Values of an argument: whole numbers, or the word "auto" alone."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        """Keep the numbers, or the word."""
+        words = [str(value).lower() for value in values]
+        if words == ["auto"]:
+            setattr(namespace, self.dest, "auto")
+            return
+        try:
+            setattr(namespace, self.dest, [int(word) for word in words])
+        except ValueError as error:
+            message = f"{' '.join(words)!r} is neither 'auto' nor whole numbers."
+            raise argparse.ArgumentTypeError(message) from error
+
+
 _LISTS = ("context_encoding_buckets", "prefix_buckets", "token_generation_buckets", "token_generation_batches")
 _OF_FILES = ("modules_to_not_convert", "draft_model_modules_to_not_convert", "lora_config", "medusa_tree")
 _OBJECTS = ("on_device_sampling_config", "chunked_prefill_config", "token_tree_config", "kv_quant_config")
@@ -118,7 +136,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         run.add_argument(f"--{name}", choices=_OF_CACHE)
     run.add_argument("--kv-quant-dtype", choices=["float8_e4m3fn"])
     run.add_argument("--kv-direct-cast", action=argparse.BooleanOptionalAction)
-    run.add_argument("--capture-indices", nargs="+", help='"auto", or numbers of calls')
+    run.add_argument("--capture-indices", nargs="+", action=StringOrIntegers, help='"auto", or numbers of calls')
     run.add_argument("--input-capture-save-dir")
     run.add_argument("--medusa-tree-json", dest="medusa_tree", type=_json, help="file of a tree")
     run.add_argument("--token-tree-json", dest="token_tree_config", type=_json, help="file of a tree")

@@ -51,12 +51,16 @@ class InferenceConfig:
 
     def __init__(
         self,
-        neuron_config: NeuronConfig,
+        neuron_config: NeuronConfig | None = None,
         fused_spec_config: FusedSpecNeuronConfig | None = None,
         load_config: Callable[[Any], None] | None = None,
         metadata: dict[str, Any] | None = None,
         **attributes: object,
     ) -> None:
+        if images := [name for name in ("text_neuron_config", "vision_neuron_config") if name in attributes]:
+            message = f"{images[0]} is for models with images, and these models read text."
+            hint = "Pass neuron_config for text, or use NeuronModelForImageTextToText of optimum_neuron."
+            raise ConfigError(message, hint=hint, options=images)
         if neuron_config is None:
             raise ConfigError("neuron_config is None.", hint="Pass NeuronConfig(...).", option="neuron_config")
         self.neuron_config, self.fused_spec_config = neuron_config, fused_spec_config

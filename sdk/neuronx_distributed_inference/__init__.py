@@ -5,7 +5,7 @@
     from neuronx_distributed_inference.models.llama.modeling_llama import LlamaInferenceConfig, NeuronLlamaForCausalLM
 """
 
-from optimum_neuron.base.doors import Missing, Names, open_doors
+from optimum_neuron.base.doors import OTHERS, Missing, Names, open_doors
 from optimum_neuron.base.vendor import refuse_beside
 from optimum_neuron.neuronx_distributed_inference.family_table import FAMILIES
 
@@ -21,6 +21,35 @@ def _ours(module: str, *names: str) -> dict[str, str]:
 
 _AUTHORS = Missing("Write the model for transformers: NeuronModelForCausalLM compiles it.")
 _IMAGES = Missing("Use NeuronModelForImageTextToText of optimum_neuron.")
+_OF_NETWORKS = {
+    **dict.fromkeys(
+        ("models.encoder_base", "models.layer_boundary_marker", "models.llama4.utils.layer_utils"), _AUTHORS
+    ),
+    **dict.fromkeys(("modules.attention", "modules.attention.attention_base", "modules.attention.gqa"), _AUTHORS),
+    **dict.fromkeys(("modules.attention.utils", "modules.custom_calls", "modules.moe", "modules.moe_v2"), _AUTHORS),
+    **dict.fromkeys(("modules.kvcache", "modules.kvcache.kv_cache_manager", "modules.kvcache.utils"), _AUTHORS),
+    **dict.fromkeys(("modules.flashdecode", "modules.flashdecode.utils", "modules.async_execution"), _AUTHORS),
+}
+"""Modules with layers for authors of networks."""
+_OF_IMAGES = (
+    *("image_to_text_model_base", "llama4.utils", "llama4.utils.input_processor", "mllama.image_transform"),
+    *("mllama.model_wrapper_mllama", "mllama.utils", "pixtral", "pixtral.modeling_pixtral", "pixtral.utils"),
+    *("pixtral.utils.input_processor", "qwen2_vl", "qwen2_vl.modeling_qwen2_vl", "qwen2_vl.utils"),
+    *("qwen2_vl.utils.input_processor", "qwen3_vl", "qwen3_vl.modeling_qwen3_vl", "qwen3_vl.utils"),
+)
+"""Modules of models with images."""
+_INSIDE = Missing("Run the transformers model on the CPU for intermediate tensors.")
+_FLUX = Missing("Use NeuronFluxPipeline of optimum_neuron.")
+_SPEECH = Missing("Use NeuronModelForSpeechSeq2Seq of optimum_neuron.")
+_ELSEWHERE = {
+    **_OF_NETWORKS,
+    **{f"models.{name}": _IMAGES for name in _OF_IMAGES},
+    **dict.fromkeys(("models.whisper", "models.whisper.modeling_whisper"), _SPEECH),
+    **dict.fromkeys(("models.diffusers", "models.diffusers.flux", "models.diffusers.flux.application"), _FLUX),
+    **dict.fromkeys(("utils.debug_utils", "utils.snapshot", "utils.tensor_capture_utils"), _INSIDE),
+    "utils.kv_cache_reconstruct_utils": _INSIDE,
+}
+"""Modules without a counterpart, with the alternative."""
 _CONFIG = {
     **_ours("", "ChunkedPrefillConfig", "FusedSpecNeuronConfig", "HybridShardingConfig", "InferenceConfig"),
     **_ours("", "LoraServingConfig", "MoENeuronConfig", "MultimodalVisionNeuronConfig", "NeuronConfig"),
@@ -75,6 +104,11 @@ NAMES: Names = {
     },
     **{f"{_BASE}.models.{name}": _family(name) for name in FAMILIES},
     **{f"{_BASE}.models.{name}.modeling_{name}": _family(name) for name in FAMILIES},
+    **{f"{_BASE}.{name}": {OTHERS: alternative} for name, alternative in _ELSEWHERE.items()},
+    f"{_BASE}.models.llama4.modeling_llama4_text": {
+        "LlamaInferenceConfig": f"{_OURS}.families:Llama4InferenceConfig",
+        "NeuronLlama4TextForCausalLM": f"{_OURS}.families:NeuronLlama4ForCausalLM",
+    },
     f"{_BASE}.modules": {},
     f"{_BASE}.modules.autobucketing": _ours(
         ".autobucketing",
@@ -82,6 +116,11 @@ NAMES: Names = {
         *("generate_buckets", "generate_buckets_for_chunked_prefill_cte", "generate_buckets_for_cte"),
         *("generate_buckets_for_fused_spec", "generate_buckets_for_speculation", "generate_buckets_for_tkg"),
         "generate_buckets_on_chunk_size",
+    ),
+    f"{_BASE}.modules.checkpoint": _ours(
+        ".state_dicts",
+        *("create_n_layer_checkpoint", "find_and_update_key", "find_layer_idx", "load_config_and_update_layer_num"),
+        *("load_state_dict", "prune_state_dict", "save_state_dict_safetensors"),
     ),
     f"{_BASE}.modules.generation": {},
     f"{_BASE}.modules.generation.sampling": _ours(
@@ -115,7 +154,12 @@ NAMES: Names = {
     f"{_BASE}.utils.constants": {
         **_ours(".accuracy", "TEST_PROMPT"),
         **_ours(".benchmark", "BENCHMARK_REPORT_PATH"),
+        "CONTEXT_ENCODING_MODEL": f"{_OURS}.benchmark:CONTEXT",
+        "END_TO_END_MODEL": f"{_OURS}.benchmark:END_TO_END",
+        "SPECULATION_MODEL": f"{_OURS}.benchmark:SPECULATION",
+        "TOKEN_GENERATION_MODEL": f"{_OURS}.benchmark:TOKENS",
     },
+    f"{_BASE}.utils.argparse_utils": _ours(".demo_arguments", "StringOrIntegers"),
     f"{_BASE}.utils.distributed": {
         **_ours(
             ".ranks",

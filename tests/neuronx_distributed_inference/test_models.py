@@ -261,6 +261,7 @@ def test_an_eagle_draft_changes_no_token(tmp_path, generation):
         tensors = eagle.draft_tensors(draft)
     folder = eagle.saved(draft, tensors, tmp_path / "draft")
     options = {"batch_size": 1, "speculation_length": 3, "enable_eagle_speculation": True}
+    options |= {"tp_degree": 2, "sequence_parallel_enabled": True}
     config = config_of(checkpoint, **options, is_eagle3=generation == "EAGLE-3")
     config.fused_spec_config = FusedSpecNeuronConfig(None, draft_model_path=str(folder))
     model = NeuronLlamaForCausalLM(checkpoint, config)

@@ -1,5 +1,7 @@
 """Reports of NxD Inference against NumPy and torch: percentiles, tensors that are close; names of its families."""
 
+import argparse
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from optimum_neuron.neuronx_distributed_inference import (
     families,
     logits,
 )
+from optimum_neuron.neuronx_distributed_inference.demo_arguments import StringOrIntegers
 from tests.raising import raises
 
 
@@ -57,6 +60,31 @@ def test_room_for_new_tokens_that_nobody_asked_for_is_no_contradiction():
     assert NeuronConfig(max_context_length=5, max_length=7).max_new_tokens == 123  # seq_len is 128
     with raises(AssertedConfigError, option="max_new_tokens"):
         NeuronConfig(max_context_length=5, max_length=7, max_new_tokens=100)
+
+
+def test_models_with_images_and_networks_of_scripts_are_one_error_with_the_alternative():
+    from neuronx_distributed_inference.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLInferenceConfig
+    from neuronx_distributed_inference.modules.attention.attention_base import NeuronAttentionBase
+
+    class Attention(NeuronAttentionBase):
+        """A layer of a script."""
+
+    with raises(ModelError, name="NeuronAttentionBase"):
+        Attention()
+    with raises(ModelError, name="Qwen2VLInferenceConfig"):
+        Qwen2VLInferenceConfig(text_neuron_config=NeuronConfig(), vision_neuron_config=NeuronConfig())
+    with raises(ConfigError, options=["text_neuron_config", "vision_neuron_config"]):
+        families.Llama4InferenceConfig(text_neuron_config=NeuronConfig(), vision_neuron_config=NeuronConfig())
+
+
+@pytest.mark.parametrize(("words", "values"), [(["auto"], "auto"), (["1", "-2"], [1, -2])])
+def test_an_argument_takes_numbers_or_auto(words, values):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--values", action=StringOrIntegers, nargs="+")
+    assert parser.parse_args(["--values", *words]).values == values
+    for wrong in (["auto", "5"], ["auto", "auto"], ["1", "two"]):
+        with pytest.raises(argparse.ArgumentTypeError):
+            parser.parse_args(["--values", *wrong])
 
 
 @pytest.mark.parametrize("text", ["5", "{5: 1}", "{5:", "{'a': (1, 2)}", "[(1, 2)]"])
