@@ -18,6 +18,7 @@ from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, LogitMatchingError
 from .adapter import SETTINGS, HuggingFaceGenerationAdapter, no_token
 from .application import NeuronBaseForCausalLM
+from .inputs import padded_left
 from .sampling import prepare_sampling_params
 
 logger = logging.getLogger(__name__)
@@ -272,9 +273,3 @@ def _without_prompts(tokens: torch.Tensor, ids_RC: torch.Tensor) -> torch.Tensor
     """Answers, of tokens that may begin with the prompts."""
     num_columns = ids_RC.shape[1]
     return tokens[:, num_columns:] if torch.equal(tokens[:, :num_columns], ids_RC) else tokens
-
-
-def padded_left(ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts and their mask with all padding on the left, which transformers continues."""
-    order = mask_RC.long().argsort(dim=1, stable=True)
-    return ids_RC.gather(1, order), mask_RC.gather(1, order)

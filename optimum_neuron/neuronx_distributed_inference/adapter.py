@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..modeling import require_rows, sequences_each
 from .application import NeuronBaseForCausalLM, check_params
 from .config import NeuronConfig
-from .inputs import checked_prompts, fitting, require_room
+from .inputs import checked_prompts, fitting, padded_left, require_room
 from .options import num_rows
 from .parts import OnDeviceSamplingConfig
 from .sampling import Sampler, prepare_sampling_params
@@ -119,7 +119,14 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         if adapter_ids is not None:
             options["adapter_names"] = list(adapter_ids) if isinstance(adapter_ids, (list, tuple)) else [adapter_ids]
         self.neuron_model.reset()
-        return self.neuron_model.compiled.generate(ids, attention_mask=mask, generation_config=settings, **options)
+        generate = self.neuron_model.compiled.generate
+        if not self.neuron_config.on_cpu:
+            return generate(ids, attention_mask=mask, generation_config=settings, **options)
+        left, mask = padded_left(ids, mask)  # the reference model continues the last column
+        outputs = generate(left, attention_mask=mask, generation_config=settings, **options)
+        tokens = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
+        tokens[:, : ids.shape[1]] = ids.repeat_interleave(len(tokens) // len(ids), 0)
+        return outputs
 
     def _sampler(
         self, settings: GenerationConfig, given: torch.Tensor | None, num_rows: int

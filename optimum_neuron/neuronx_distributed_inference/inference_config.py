@@ -61,8 +61,9 @@ class InferenceConfig:
             message = f"{images[0]} is for models with images, and these models read text."
             hint = "Pass neuron_config for text, or use NeuronModelForImageTextToText of optimum_neuron."
             raise ConfigError(message, hint=hint, options=images)
-        if neuron_config is None:
-            raise ConfigError("neuron_config is None.", hint="Pass NeuronConfig(...).", option="neuron_config")
+        if neuron_config is None or isinstance(neuron_config, dict):
+            message = f"neuron_config={neuron_config!r} is no NeuronConfig."
+            raise ConfigError(message, hint="Pass NeuronConfig(...).", option="neuron_config")
         self.neuron_config, self.fused_spec_config = neuron_config, fused_spec_config
         if load_config is not None:
             load_config(self)

@@ -77,3 +77,9 @@ def require_room(neuron_config: NeuronConfig, ids_RC: torch.Tensor, options: Map
                 value=value,
                 max_length=most,
             )
+
+
+def padded_left(ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts and their mask with all padding on the left, which transformers continues."""
+    order = mask_RC.long().argsort(dim=1, stable=True)
+    return ids_RC.gather(1, order), mask_RC.gather(1, order)

@@ -22,12 +22,12 @@ from ..modeling import SequenceSlots
 from .accuracy import (
     generate_expected_logits,
     log_answers,
-    padded_left,
     prepare_inputs_from_prompt,
     refuse_images,
     shift_inputs_by_offset,
 )
 from .application import NeuronBaseForCausalLM
+from .inputs import padded_left
 
 logger = logging.getLogger(__name__)
 

@@ -110,6 +110,20 @@ def test_greedy_tokens_are_those_of_transformers(model, reference, side):
         assert tokens[row, 9:].tolist() == answer(reference, ids[row][mask[row].bool()], 21)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_reference_on_the_cpu_skips_padding_too(checkpoint, reference, side):
+    model = NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, on_cpu=True))
+    model.to_cpu()
+    ids, mask = prompts(2, 9), torch.ones(2, 9, dtype=torch.long)
+    padding = slice(0, 4) if side == "left" else slice(5, 9)
+    ids[1, padding], mask[1, padding] = 0, 0
+    options = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    tokens = HuggingFaceGenerationAdapter(model).generate(ids, **options)
+    assert torch.equal(tokens[:, :9], ids)
+    for row in range(2):
+        assert tokens[row, 9:].tolist() == answer(reference, ids[row][mask[row].bool()], 6)
+
+
 def test_rows_have_sampling_parameters_of_their_own(model, reference):
     ids = prompts(2, 9)
     greedy = answer(reference, ids[0], 12)

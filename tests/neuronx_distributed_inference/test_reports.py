@@ -77,6 +77,12 @@ def test_models_with_images_and_networks_of_scripts_are_one_error_with_the_alter
         families.Llama4InferenceConfig(text_neuron_config=NeuronConfig(), vision_neuron_config=NeuronConfig())
 
 
+def test_a_mapping_is_no_neuron_config():
+    for wrong in (None, {"tp_degree": 2}):
+        with raises(ConfigError, option="neuron_config"):
+            families.LlamaInferenceConfig(wrong)
+
+
 @pytest.mark.parametrize(("words", "values"), [(["auto"], "auto"), (["1", "-2"], [1, -2])])
 def test_an_argument_takes_numbers_or_auto(words, values):
     parser = argparse.ArgumentParser()
