@@ -144,15 +144,16 @@ class LoraServingConfig(ChecksFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.lora_ckpt_paths = {**self._of_file(), **_paths(self.lora_ckpt_paths)}
-        self.lora_ckpt_paths_cpu = _paths(self.lora_ckpt_paths_cpu)
+        self.lora_ckpt_paths = {**self._of_file("lora-ckpt-paths"), **_paths(self.lora_ckpt_paths)}
+        self.lora_ckpt_paths_cpu = {**self._of_file("lora-ckpt-paths-cpu", {}), **_paths(self.lora_ckpt_paths_cpu)}
         if self.eviction_policy not in ("lru", "lfu"):
             raise invalid_choice("eviction_policy", self.eviction_policy, ("lru", "lfu"))
         if self.lora_bias != "none":
             message = f"lora_bias={self.lora_bias!r} is not supported: adapters have matrices only."
             raise ConfigError(message, hint='Pass "none".', option="lora_bias", value=self.lora_bias)
-        found = [read_description(find_folder(path)) for path in self.lora_ckpt_paths.values()]
-        number = max(self.max_loras, len(found))
+        every = [*self.lora_ckpt_paths.values(), *self.lora_ckpt_paths_cpu.values()]
+        found = [read_description(find_folder(path)) for path in every]
+        number = max(self.max_loras, len(self.lora_ckpt_paths))
         rank = max([self.max_lora_rank, *(one.get("r", 0) for one in found)])
         modules = sorted({module for one in found for module in one.get("target_modules") or ()})
         if (number, rank) != (self.max_loras, self.max_lora_rank):
@@ -161,14 +162,14 @@ class LoraServingConfig(ChecksFields):
         if self.target_modules is None or not set(modules) <= set(self.target_modules):
             self.target_modules = modules or None
 
-    def _of_file(self) -> dict[str, str]:
-        """Return the adapters of `lora_ckpt_json`."""
+    def _of_file(self, key: str, default: object = None) -> dict[str, str]:
+        """Return the adapters that `lora_ckpt_json` has under a key."""
         if self.lora_ckpt_json is None:
             return {}
         content = read_object(Path(self.lora_ckpt_json).expanduser())
-        folder, paths = Path(content.get("lora-ckpt-dir", ".")), content.get("lora-ckpt-paths")
+        folder, paths = Path(content.get("lora-ckpt-dir", ".")), content.get(key, default)
         if not isinstance(paths, dict):
-            message = f"{self.lora_ckpt_json} has no lora-ckpt-paths."
+            message = f"{self.lora_ckpt_json} has no {key}."
             hint = 'Write {"lora-ckpt-dir": folder, "lora-ckpt-paths": {name: folder}}.'
             raise ConfigError(message, hint=hint, option="lora_ckpt_json", value=self.lora_ckpt_json)
         return {name: str(folder / path) for name, path in paths.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,10 @@ class LoRARequest:
 class AdapterCache:
     """The adapters of one model: as many as its program has places for."""
 
-    def __init__(self, generator: Any, num_places: int) -> None:
+    def __init__(self, generator: Any, num_places: int, folders: Mapping[str, str]) -> None:
         self._generator, self._num_places = generator, num_places
+        self._folders = folders
+        """Folders of adapters that requests may name without one."""
         self._users: dict[str, int] = {}
         """Requests that use each loaded adapter; the least recently used first."""
         self._changed: asyncio.Condition | None = None
@@ -87,13 +89,17 @@ class AdapterCache:
                 option="enable_lora",
                 adapter=request.lora_name,
             )
-        if request.lora_path.startswith((".", "/", "~")) and not Path(request.lora_path).expanduser().is_dir():
+        folder = self._folder(request)
+        if not folder or (folder.startswith((".", "/", "~")) and not Path(folder).expanduser().is_dir()):
             raise ConfigError(
-                f"There is no folder {request.lora_path}.",
+                f"There is no folder {folder or request.lora_path!r} of the adapter {request.lora_name!r}.",
                 hint="Pass the folder of the adapter.",
                 option="lora_path",
                 value=request.lora_path,
             )
+
+    def _folder(self, request: LoRARequest) -> str:
+        return self._folders.get(request.lora_name) or request.lora_path.strip()
 
     @contextlib.asynccontextmanager
     async def held(self, request: LoRARequest | None) -> AsyncIterator[str | None]:
@@ -109,7 +115,7 @@ class AdapterCache:
         async with self._changed:
             await self._changed.wait_for(lambda: name in self._users or self._has_room())
             if name not in self._users:
-                await self._generator.run(self._load, name, request.lora_path)
+                await self._generator.run(self._load, name, self._folder(request))
             self._users[name] = self._users.pop(name, 0) + 1
         try:
             yield name

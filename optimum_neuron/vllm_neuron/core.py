@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ConfigError, RequestError
 from ..options.configuration import is_export
 from ..options.option import source_options
-from ..serving import Generator, ServedModel, load_replicas, sampling_defaults
+from ..serving import Generator, ModelSpec, ServedModel, load_replicas, sampling_defaults
 from ..sources import find_folder, load_source
 from .adapters import AdapterCache, LoRARequest
 from .classifier import Classifier
@@ -32,11 +32,13 @@ class Core:
 
     def __init__(self, args: EngineArgs) -> None:
         self.args = args
-        self.backend = _load(args)
+        spec = read_args(args)
+        self.backend = _load(args, dataclasses.replace(spec, adapters={}))
         self.facts = ModelFacts(args, self.backend)
         self.loop = _Loop()
         self._numbers = itertools.count()
-        self.adapters = AdapterCache(self.backend, self.backend.model.neuron_config.max_loras or 0)
+        num_places = self.backend.model.neuron_config.max_loras or 0
+        self.adapters = AdapterCache(self.backend, num_places, folders=spec.adapters)
         self.close = weakref.finalize(self, _close, self.backend, self.loop)
         """Ends what runs, and gives the cores back; it is called when nobody has the engine any more."""
 
@@ -145,9 +147,9 @@ def _each(name: str, value: object, number: int) -> list[Any]:
     return list(value)
 
 
-def _load(args: EngineArgs) -> Any:
+def _load(args: EngineArgs, spec: ModelSpec) -> Any:
     """Compile or open the model of an engine."""
-    served = ServedModel(spec=read_args(args), max_queue_size=_ANY_NUMBER, on_finished=lambda name, facts: None)
+    served = ServedModel(spec=spec, max_queue_size=_ANY_NUMBER, on_finished=lambda name, facts: None)
     try:
         return _classifier(served, args) or load_replicas(served)[0]
     except RequestError as error:  # the server's word for a model that it has no endpoint for

@@ -56,12 +56,15 @@ _EFFECTIVE: Mapping[str, Any] = {
     "additional_config": None,
     "generation_config": "auto",
     "override_generation_config": None,
+    "hf_overrides": None,
 }
 """Arguments with an effect, with vLLM's defaults."""
 
 _WITHOUT_EFFECT: Mapping[str, Any] = {
     # The tokenizer is always loaded, from the folder of the model or of `tokenizer`.
     "skip_tokenizer_init": False,
+    # Prompts with embeddings are refused.
+    "enable_prompt_embeds": False,
     "tokenizer_revision": None,
     # Memory and graphs of a GPU.
     "gpu_memory_utilization": 0.9,
@@ -73,6 +76,7 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
     "disable_custom_all_reduce": False,
     "disable_cascade_attn": False,
     "compilation_config": None,
+    "optimization_level": None,
     "ray_workers_use_nsight": False,
     "model_impl": "auto",
     # Threads and processes: one process drives all cores.
@@ -80,6 +84,10 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
     "max_parallel_loading_workers": None,
     "disable_async_output_proc": False,
     "async_scheduling": None,
+    # Results do not depend on how cores share experts and caches: tensor_parallel_size divides both.
+    "enable_expert_parallel": False,
+    "decode_context_parallel_size": 1,
+    "cp_kv_cache_interleave_size": 1,
     "data_parallel_size_local": None,
     "data_parallel_address": None,
     "data_parallel_rpc_port": None,
@@ -124,6 +132,7 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
     # Pictures and recordings.
     "limit_mm_per_prompt": None,
     "disable_mm_preprocessor_cache": False,
+    "mm_processor_cache_gb": 4,
     "disable_chunked_mm_input": False,
     "enable_multimodal_encoder_data_parallel": False,
     "allowed_local_media_path": "",
@@ -132,12 +141,9 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
 
 _REFUSED: Mapping[str, tuple[Any, str]] = {
     "hf_config_path": (None, "Put config.json into the folder of the model."),
-    "hf_overrides": (None, "Change config.json of the checkpoint."),
     "rope_scaling": (None, "Change config.json of the checkpoint."),
     "rope_theta": (None, "Change config.json of the checkpoint."),
-    "enable_prompt_embeds": (False, "Pass prompt_token_ids in prompts."),
     "disable_sliding_window": (False, "Leave it out: windows are those of the checkpoint."),
-    "enable_expert_parallel": (False, "Leave it out: tensor_parallel_size divides experts too."),
     "mm_processor_kwargs": (None, "Use NeuronModelForImageTextToText."),
     "enable_lora_bias": (False, "Leave it out: adapters have no bias."),
     "long_lora_scaling_factors": (None, "Leave it out: the scale of an adapter is in its files."),
@@ -154,6 +160,9 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
     "override_pooler_config": (None, "Save the model with sentence-transformers, whose modules.json has the pooling."),
     "pooler_config": (None, "Save the model with sentence-transformers, whose modules.json has the pooling."),
     "kv_transfer_config": (None, "Leave it out: a cache stays on its cores."),
+    "ec_transfer_config": (None, "Leave it out: one process reads pictures and answers."),
+    "mm_encoder_only": (False, "Use NeuronModelForImageTextToText."),
+    "profiler_config": (None, "Set NEURON_RT_INSPECT_ENABLE=1, which profiles the process."),
     "kv_events_config": (None, "Leave it out: events of the cache are not published."),
     "enable_sleep_mode": (False, "Delete the LLM, which frees its memory."),
     "override_attention_dtype": (None, "Pass dtype."),
@@ -180,13 +189,14 @@ _SHORT = {
 _NUMBERS = (
     *("max_model_len", "block_size", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override", "seed"),
     *("num_speculative_tokens", "ngram_prompt_lookup_max", "max_cpu_loras", "max_parallel_loading_workers"),
+    "optimization_level",
 )
 _SWITCHES = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enable_reasoning")
 _JSON = (
     *("override_neuron_config", "additional_config", "speculative_config", "override_generation_config"),
     *("compilation_config", "hf_overrides", "rope_scaling", "mm_processor_kwargs", "override_pooler_config"),
-    *("model_loader_extra_config", "limit_mm_per_prompt", "kv_transfer_config", "kv_events_config", "pooler_config"),
-    *("structured_outputs_config", "tokenizer_pool_extra_config"),
+    *("model_loader_extra_config", "kv_transfer_config", "kv_events_config", "pooler_config"),
+    *("structured_outputs_config", "tokenizer_pool_extra_config", "ec_transfer_config", "profiler_config"),
 )
 """Arguments whose type does not follow from the default."""
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AssertedConfigError, ConfigError, invalid_choice
-from ..neuronx_distributed_inference import NAMES, OF_EXPERTS, check_values, to_torch_dtype
+from ..neuronx_distributed_inference import NAMES, OF_EXPERTS, LoraServingConfig, check_values, to_torch_dtype
 from ..options.option import check_known
 from ..options.peer_attributes import joined
 from ..options.sizes import is_rising
@@ -56,25 +56,26 @@ _REFUSED = {
         'Pass speculative_config={"method": "medusa", "model": FOLDER}.',
     ),
     "token_tree_config": "Leave it out: candidates here are one sequence.",
-    "lora_ckpt_json": "Pass a LoRARequest with each request, or --lora-modules name=folder to the server.",
     "is_mxfp4_compute": "Use a checkpoint in mxfp4: its experts are compiled so.",
     "sparse_attn": "Use a checkpoint whose own layers have a sliding window.",
 }
-_KNOWN = (*NAMES, *OF_EXPERTS, *(field.name for field in dataclasses.fields(NeuronConfig)), *_REFUSED)
+_KNOWN = ("lora_ckpt_json", *NAMES, *OF_EXPERTS, *(field.name for field in dataclasses.fields(NeuronConfig)), *_REFUSED)
 """Every keyword of NxD Inference and of transformers_neuronx."""
 _TNX_WEIGHTS, _TNX_CACHE = {"s8": "int8", "f8e4m3fn": "fp8"}, {"s8": "int8", "f8e4m3fn": "fp8"}
 _OF_PLUGIN = (
     *("num_batched_tokens_buckets", "num_seqs_buckets", "kv_segment_size_buckets", "decode_context_length_buckets"),
     *("on_device_sampling_config", "quantization", "ep_degree", "lm_head_dp_size", "embedding_dp_size"),
-    *("enable_structured_outputs", "tensor_capture", "fp8_packed_kv"),
+    *("enable_structured_outputs", "tensor_capture", "fp8_packed_kv", "apply_prefill_dcp"),
+    "modules_to_not_convert",
 )
 """Keywords of the plugin for Trainium 2 and 3."""
 _TYPES_OF_PLUGIN = {
     **dict.fromkeys((name for name in _OF_PLUGIN if name.endswith("_buckets")), list[COUNT]),
     **dict.fromkeys(("ep_degree", "lm_head_dp_size", "embedding_dp_size"), COUNT),
-    **dict.fromkeys(("enable_structured_outputs", "fp8_packed_kv"), bool),
+    **dict.fromkeys(("enable_structured_outputs", "fp8_packed_kv", "apply_prefill_dcp"), bool),
     "on_device_sampling_config": dict[str, Any],
 }
+_SCHEMES = ("bf16", "mxfp4", "mxfp8")
 _SEGMENTS = (512, 1024, 2048, 4096, 8192)
 
 
@@ -89,6 +90,12 @@ class NeuronOptions:
     """Tokens that a draft proposes."""
     is_eagle: bool = False
     """Whether the draft is an EAGLE draft."""
+    stored: str | None = None
+    """The method of quantization that the checkpoint must have."""
+    adapters: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Folders of adapters by name."""
+    lora_rank: int = 0
+    """The largest rank of these adapters."""
     unused: list[str] = dataclasses.field(default_factory=list)
     """Keywords without effect."""
 
@@ -176,7 +183,11 @@ def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
     found = NeuronOptions(export=export, prefix_caching=config.get("is_prefix_caching"))
     found.num_candidates = config.get("speculation_length") or None
     found.is_eagle = bool(config.get("enable_eagle_speculation") or config.get("is_eagle3"))
-    used |= {"is_prefix_caching", "speculation_length", "enable_eagle_speculation", "is_eagle3"}
+    if config.get("lora_ckpt_json"):
+        adapters = LoraServingConfig(lora_ckpt_json=config["lora_ckpt_json"])
+        found.adapters = {**adapters.lora_ckpt_paths_cpu, **adapters.lora_ckpt_paths}
+        found.lora_rank = adapters.max_lora_rank
+    used |= {"lora_ckpt_json", "is_prefix_caching", "speculation_length", "enable_eagle_speculation", "is_eagle3"}
     used |= {"is_continuous_batching", "is_block_kv_layout", "enable_fused_speculation"}
     found.unused = [
         name for name, value in config.items() if name not in used and name in _KNOWN and value not in (None, False)
@@ -198,13 +209,9 @@ def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions
     """Keywords of the plugin for Trainium 2 and 3, with its checks."""
     check_known(config, _OF_PLUGIN, what="neuron_config")
     check_types(config, _TYPES_OF_PLUGIN)
-    if (scheme := config.get("quantization")) is not None:
-        raise ConfigError(
-            f"neuron_config with quantization={scheme!r} is not supported.",
-            hint='Pass quantization="fp8" to LLM, or a checkpoint in mxfp4.',
-            option="quantization",
-            value=scheme,
-        )
+    if (scheme := config.get("quantization")) not in (None, *_SCHEMES):
+        raise invalid_choice("quantization", scheme, _SCHEMES)
+    found.stored = None if scheme == "bf16" else scheme
     export: list[tuple[str, Any]] = []
     if sizes := _rising(config, "num_batched_tokens_buckets"):
         _require_last("num_batched_tokens_buckets", sizes, "max_num_batched_tokens", args.max_num_batched_tokens)
@@ -227,7 +234,8 @@ def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions
     if (sampling := config.get("on_device_sampling_config")) is not None:
         export.append(("on_device_sampling_config", sampling))
     others = ("ep_degree", "lm_head_dp_size", "embedding_dp_size", "enable_structured_outputs", "tensor_capture")
-    found.unused += [name for name in (*others, "fp8_packed_kv") if config.get(name)]
+    others += ("fp8_packed_kv", "apply_prefill_dcp", "modules_to_not_convert")
+    found.unused += [name for name in others if config.get(name)]
     return export
 
 

@@ -45,7 +45,7 @@ _TYPES = {
     **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"), COUNT),
     **dict.fromkeys(("max_model_len", "block_size", "max_num_batched_tokens", "num_gpu_blocks_override"), COUNT),
     **dict.fromkeys(("max_loras", "max_lora_rank", "max_cpu_loras", "ngram_prompt_lookup_max"), COUNT),
-    **dict.fromkeys(("override_generation_config", "speculative_config"), dict[str, Any]),
+    **dict.fromkeys(("override_generation_config", "speculative_config", "hf_overrides"), dict[str, Any]),
     "served_model_name": str | list[str],
     "max_logprobs": int,
     "seed": int,
@@ -73,6 +73,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
     folder = find_folder(args.model, with_weights=False, **where)
     config = read_config(folder, trust_remote_code=args.trust_remote_code)
     require_heads(config, args.tensor_parallel_size, option="tensor_parallel_size")
+    _check_overrides(args, config)
     task = _TASKS[args.task if args.task != "auto" else args.runner]
     is_pooling = task not in (None, "text-generation")
     options: dict[str, Any] = {**where, **({"task": task} if task else {}), **_common(args, config, found)}
@@ -94,6 +95,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
         spec,
         allow_block_sharing=shares is not False,
         draft=_draft(args, found, config),
+        adapters=found.adapters,
     )
 
 
@@ -117,7 +119,7 @@ def _check_words(args: EngineArgs) -> None:
     for name, choices in (("task", tuple(_TASKS)), ("runner", ("auto", "generate", "pooling"))):
         if getattr(args, name) not in choices:
             raise invalid_choice(name, getattr(args, name), choices)
-    if args.tokenizer_mode not in ("auto", "hf"):
+    if args.tokenizer_mode not in ("auto", "hf", "slow"):
         raise invalid_choice("tokenizer_mode", args.tokenizer_mode, ("auto",))
     if args.load_format not in ("auto", "safetensors", "hf", "runai_streamer"):
         raise invalid_choice("load_format", args.load_format, ("auto", "safetensors"))
@@ -151,13 +153,38 @@ def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) ->
     return options
 
 
+def _check_overrides(args: EngineArgs, config: PreTrainedConfig) -> None:
+    """Check that `hf_overrides` changes nothing; an empty `quantization_config` means numbers as they are stored."""
+    if args.hf_overrides is None:
+        return
+    found = quantization_of(config)
+    is_stored = found is None or quantization.method_of(found) == "mxfp4"
+    own = config.to_dict() | ({"quantization_config": {}} if is_stored else {})
+    if changed := [name for name, value in args.hf_overrides.items() if name not in own or own[name] != value]:
+        raise ConfigError(
+            f"hf_overrides changes {', '.join(changed)}, but a checkpoint is compiled as it is.",
+            hint="Change config.json of the checkpoint.",
+            option="hf_overrides",
+            names=changed,
+        )
+
+
 def _scheme(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) -> str | None:
     """The scheme of `quantization`, which the checkpoint must have, or which quantizes it."""
+    published = quantization_of(config)
+    method = None if published is None else quantization.method_of(published)
+    if found.stored is not None and found.stored != method:
+        has = "not quantized" if method is None else f"quantized by {method}"
+        raise ConfigError(
+            f"neuron_config asks for quantization={found.stored!r}, but the checkpoint is {has}.",
+            hint='Leave it out, or use such a checkpoint; quantization="fp8" of LLM quantizes a plain one.',
+            option="quantization",
+            value=found.stored,
+            method=method,
+        )
     name = args.quantization
     if name is None:
         return None
-    published = quantization_of(config)
-    method = None if published is None else quantization.method_of(published)
     if method is not None and name != "neuron_quant":
         plain = str(name).removesuffix("_marlin").replace("_", "-")
         if plain != method:
@@ -214,8 +241,12 @@ def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) 
     if str(args.kv_cache_dtype) not in _CACHE_DTYPES:
         raise invalid_choice("kv_cache_dtype", args.kv_cache_dtype, tuple(_CACHE_DTYPES))
     own["kv_cache_dtype"] = _CACHE_DTYPES[str(args.kv_cache_dtype)]
+    if found.adapters and not args.enable_lora:
+        message = "lora_ckpt_json needs enable_lora."
+        raise ConfigError(message, hint="Pass enable_lora=True.", option="enable_lora", adapters=list(found.adapters))
     if args.enable_lora:
-        own |= {"max_loras": max(args.max_loras, args.max_cpu_loras or 0), "max_lora_rank": args.max_lora_rank}
+        own["max_loras"] = max(args.max_loras, args.max_cpu_loras or 0)
+        own["max_lora_rank"] = max(args.max_lora_rank, found.lora_rank)
     options = joined(
         {name: value for name, value in own.items() if value is not None},
         ((f"override_neuron_config: {name}", name, value) for name, value in found.export.items()),

@@ -133,7 +133,7 @@ def server_of(args: argparse.Namespace) -> tuple[ModelSpec, ServeOptions, int]:
             option="served_model_name",
             value=list(engine.served_model_name),
         )
-    spec = dataclasses.replace(spec, adapters=adapters, chat_template=_template(args.chat_template))
+    spec = dataclasses.replace(spec, adapters=spec.adapters | adapters, chat_template=_template(args.chat_template))
     keys = [*(args.api_key or ()), *([key] if (key := env.vllm_api_key()) else [])]
     origins = () if args.allowed_origins == ["*"] else tuple(args.allowed_origins)
     options = ServeOptions(

@@ -362,4 +362,4 @@ def test_adapters_need_to_be_enabled(checkpoint):
     from optimum_neuron.vllm_neuron.adapters import AdapterCache
 
     with raises(ConfigError, option="enable_lora"):
-        AdapterCache(None, 0).check(LoRARequest("a", 1, "folder"))
+        AdapterCache(None, 0, folders={}).check(LoRARequest("a", 1, "folder"))

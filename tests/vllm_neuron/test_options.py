@@ -10,13 +10,13 @@ import pytest
 
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.vllm_neuron import command, server
-from optimum_neuron.vllm_neuron.adapters import LoRARequest
+from optimum_neuron.vllm_neuron.adapters import AdapterCache, LoRARequest
 from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
 from optimum_neuron.vllm_neuron.engine_args import DEFAULTS, EngineArgs
 from optimum_neuron.vllm_neuron.options import read_args
 from optimum_neuron.vllm_neuron.utilities import get_adapter_absolute_path, get_lora_tokenizer
 from tests.raising import raises
-from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
+from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer, write_config
 
 CONFIG = {
     "context_encoding_buckets": [128, 256],
@@ -103,7 +103,9 @@ def test_keywords_of_the_plugin_are_options_with_its_checks(checkpoint):
         ({"served_model_name": 3}, {"option": "served_model_name"}),
         ({"override_neuron_config": {"tp_degree": 4}, "tensor_parallel_size": 2}, {}),
         ({"override_neuron_config": {"batch_size": 4}, "max_num_seqs": 2}, {}),
-        ({"override_neuron_config": {"lora_ckpt_json": "a.json"}}, {"option": "lora_ckpt_json"}),
+        ({"hf_overrides": {"hidden_size": 3}}, {"option": "hf_overrides", "names": ["hidden_size"]}),
+        ({"additional_config": {"neuron_config": {"quantization": "mxfp4"}}}, {"option": "quantization"}),
+        ({"additional_config": {"neuron_config": {"quantization": "mxfp5"}}}, {"option": "quantization"}),
         ({"override_neuron_config": [1]}, {"option": "override_neuron_config"}),
         ({"additional_config": {"neuron_cfg": {}}}, {"options": ["neuron_cfg"]}),
         ({"speculative_config": {"model": "a"}}, {"option": "num_speculative_tokens"}),
@@ -136,6 +138,36 @@ def test_sizes_cores_and_drafts(checkpoint, monkeypatch, caplog):
     monkeypatch.setenv("VLLM_NEURON_FRAMEWORK", "tnx")
     with raises(ConfigError, variable="VLLM_NEURON_FRAMEWORK"):
         options(checkpoint)
+
+
+def test_options_that_change_no_result_are_taken(checkpoint, caplog):
+    caplog.set_level(logging.INFO)
+    given = {"enable_expert_parallel": True, "enable_prompt_embeds": True, "optimization_level": 2}
+    words = {"hf_overrides": {"quantization_config": {}, "hidden_size": 32}, "tokenizer_mode": "slow"}
+    config = {"neuron_config": {"quantization": "bf16", "apply_prefill_dcp": True}}
+    assert options(checkpoint, **given, **words, additional_config=config) == options(checkpoint)
+    (keywords,) = [record.args[0] for record in caplog.records if "enable_expert_parallel" in record.getMessage()]
+    assert set(keywords.split(", ")) == set(given)
+    args = EngineArgs.add_cli_args(FlexibleArgumentParser()).parse_args(["--limit-mm-per-prompt", "image=5"])
+    assert args.limit_mm_per_prompt == "image=5"
+
+
+def test_adapters_of_a_file_are_known_by_their_names(checkpoint, tmp_path):
+    for name, rank in (("a", 4), ("b", 32)):
+        write_config(tmp_path / name)
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps({"r": rank, "target_modules": ["q_proj"]}))
+    file = tmp_path / "adapters.json"
+    paths = {"lora-ckpt-paths": {"one": "a"}, "lora-ckpt-paths-cpu": {"one": "a", "two": "b"}}
+    file.write_text(json.dumps({"lora-ckpt-dir": str(tmp_path), **paths}))
+    config = {"override_neuron_config": {"lora_ckpt_json": str(file)}}
+    spec = read_args(EngineArgs(model=checkpoint, enable_lora=True, max_loras=1, max_cpu_loras=2, **config))
+    assert spec.adapters == {"one": str(tmp_path / "a"), "two": str(tmp_path / "b")}
+    assert (spec.options["max_loras"], spec.options["max_lora_rank"]) == (2, 32)
+    AdapterCache(None, 2, folders=spec.adapters).check(LoRARequest("two", 2, " "))
+    with raises(ConfigError, option="lora_path"):
+        AdapterCache(None, 2, folders=spec.adapters).check(LoRARequest("three", 3, " "))
+    with raises(ConfigError, option="enable_lora"):
+        read_args(EngineArgs(model=checkpoint, **config))
 
 
 def test_drafts_are_looked_at_before_a_compile(checkpoint, tmp_path):
