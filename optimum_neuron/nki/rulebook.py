@@ -269,8 +269,8 @@ class Rule(enum.Enum):
     => Give a multiple of the ranks."""
     ASSERTED_SHAPE = """shape: {of.name} has the shape {of.shape}, not {wanted}.
     => Correct the shape, or the tile."""
-    ATTENTION_SHAPES = """shape: attention_isa_kernel gets tensors of the shapes {shapes}.
-    => q is [heads, width, tokens], k [heads, width, keys], v [heads, keys, width], out as q, or transposed."""
+    KERNEL_SHAPES = """shape: {kernel} gets tensors of the shapes {shapes}.
+    => {layout}"""
     BN_AGGR = """shape: bn_aggr takes triples and writes pairs, and data is {of.data.shape}, dst {of.dst.shape}.
     => Give data the results of bn_stats, and dst 2 elements for each partition."""
     BROADCAST = """shape: nl.{instruction} of shapes {shapes}, which do not broadcast.

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.errors import KernelError
+from optimum_neuron.errors import KernelError, ModelError
 from optimum_neuron.tracing import DataParallel, trace
 from tests.raising import raises
 
@@ -76,6 +76,107 @@ def test_cumulative_sums():
     torch.testing.assert_close(out, x.cumsum(1), rtol=1e-5, atol=1e-5)
     with raises(KernelError, rule="axis"):
         cumsum(x, out, axis=0)
+
+
+def block(dtype, length=150, hidden=256, width=320):
+    """Return states, factors of a norm, and weights of an MLP."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"x": (2, length, hidden), "residual": (2, length, hidden), "gamma": (1, hidden)}
+    shapes |= {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
+    scales = {"gate": hidden**-0.5, "up": hidden**-0.5, "down": width**-0.5}
+    return {name: (torch.randn(s, generator=draw) * scales.get(name, 1)).to(dtype) for name, s in shapes.items()}
+
+
+def normed(x, gamma):
+    return F.rms_norm(x.float(), (x.shape[-1],), gamma[0].float(), 1e-6)
+
+
+def close(actual, expected):
+    bound = {torch.float32: 1e-5, torch.bfloat16: 0.01}[actual.dtype]
+    assert (actual.float() - expected).norm() < bound * expected.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_mlp_kernels_equal_torch(dtype):
+    from neuronxcc.nki._pre_prod_kernels import ActFnType
+    from neuronxcc.nki._private_kernels.mlp import mlp_fused_add_isa_kernel, mlp_isa_kernel
+    from neuronxcc.nki.language import nc
+    from torch_neuronx.xla_impl.ops import nki_jit
+
+    x, residual, gamma, *weights = block(dtype).values()
+    gate, up, down = (weight.float() for weight in weights)
+    out = torch.zeros_like(x)
+    nki_jit()(mlp_isa_kernel)[(nc(2),)](x, gamma, *weights, out, kernel_name="MLP", fused_rmsnorm=True, eps=1e-6)
+    rows = normed(x, gamma)
+    close(out, (F.silu(rows @ gate) * (rows @ up)) @ down)
+    out, total = torch.zeros(2, 300, 256, dtype=dtype), x.float() + residual.float()
+    options = {"fused_rmsnorm": False, "act_fn": ActFnType.GELU, "store_add": True}
+    nki_jit()(mlp_fused_add_isa_kernel)[(nc(1),)](x, residual, gamma, *weights, out, kernel_name="MLP", **options)
+    close(out[:, :150], (F.gelu(total @ gate) * (total @ up)) @ down)
+    close(out[:, 150:], total)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_projection_kernels_equal_torch(dtype):
+    from neuronxcc.nki._private_kernels.qkv import rmsnorm_qkv_isa_fused_add_kernel, rmsnorm_qkv_isa_kernel
+
+    x, residual, gamma, weight, *_ = block(dtype).values()
+    bias, out = weight[:1].contiguous(), torch.zeros(2, 150, 320, dtype=dtype)
+    rmsnorm_qkv_isa_kernel(x, weight, gamma, out, kernel_name="QKV", eps=1e-6, fused_rmsnorm=True, bias=bias)
+    close(out, normed(x, gamma) @ weight.float() + bias.float())
+    heads, total = torch.zeros(5, 2, 150, 64, dtype=dtype), x.float() + residual.float()
+    rmsnorm_qkv_isa_fused_add_kernel(x, residual, torch.zeros_like(x), weight, gamma, heads, fused_rmsnorm=False)
+    close(x, total)
+    close(heads.permute(1, 2, 0, 3).reshape(2, 150, 320), total @ weight.float())
+
+
+@pytest.mark.parametrize("options", [{"kernel_name": "Other"}, {"act_fn": "relu"}, {"norm_type": "LAYER_NORM"}])
+def test_mlp_kernel_with_an_option_that_it_does_not_take(options):
+    from neuronxcc.nki._private_kernels.mlp import mlp_isa_kernel
+
+    x, _, gamma, *weights = block(torch.float32, 4, 128, 128).values()
+    with raises(KernelError, rule="operand"):
+        mlp_isa_kernel(x, gamma, *weights, torch.zeros_like(x), **options)
+    with raises(KernelError, rule="shape"):
+        mlp_isa_kernel(x, gamma, *weights, torch.zeros(2, 4, 64))
+
+
+def test_mlp_kernel_is_traced():
+    from neuronxcc.nki._private_kernels.mlp import mlp_isa_kernel
+    from torch_neuronx.xla_impl.ops import nki_jit
+
+    x, _, gamma, *weights = block(torch.float32, 8, 128, 128).values()
+
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            out = torch.zeros_like(x)
+            nki_jit()(mlp_isa_kernel)(x, gamma, *weights, out, kernel_name="MLP")
+            return x + out
+
+    torch.testing.assert_close(trace(Layer(), x, compiler_args="-O1")(x), Layer()(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("window", "stride", "pads"), [((3, 3), (1, 1), (1, 1, 1, 1)), ((3, 2), (2, 2), (2, 1, 1, 1))])
+def test_convolution_kernel_equals_torch(dtype, window, stride, pads):
+    from neuronxcc.nki._private_kernels.conv import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh as convolution
+
+    draw = torch.Generator().manual_seed(0)
+    images, weights = (torch.randn(s, generator=draw).to(dtype) for s in ((2, 130, 9, 20), (7, 130, *window)))
+    expected = F.conv2d(F.pad(images.float(), pads), weights.float(), stride=stride)
+    out = torch.zeros(expected.shape, dtype=dtype)
+    options = {"stride": stride, "padding": (pads[2:], pads[:2]), "in_perm": [0, 1, 2, 3], "output": out.shape}
+    convolution(images, weights, out, **options)
+    close(out, expected)
+    with raises(KernelError, rule="operand"):
+        convolution(images, weights, out, **options | {"in_perm": [0, 2, 3, 1]})
+
+
+@pytest.mark.parametrize("name", ["mlp.quant_mlp_isa_kernel", "rmsnorm.rmsnorm_quant_isa_kernel"])
+def test_other_private_kernels_are_one_error(name):
+    module, _, function = name.partition(".")
+    with raises(ModelError, name=function):
+        getattr(importlib.import_module(f"neuronxcc.nki._private_kernels.{module}"), function)(1)
 
 
 def test_grid_of_cores_has_both_of_its_names():

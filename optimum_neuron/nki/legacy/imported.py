@@ -62,11 +62,12 @@ def attention_isa_kernel(
     require(is_kind, Rule.ATTENTION_KIND, name=kernel_name, window=sliding_window, choices=[PLAIN, CAUSAL])
     if not is_transposed and list(out.shape) != [num_heads, length, depth]:
         shapes = [list(tensor.shape) for tensor in (q, k, v, out)]
-        refuse(Rule.ATTENTION_SHAPES, shapes=shapes)
+        layout = "q is [heads, width, tokens], k [heads, width, keys], v [heads, keys, width], out as q, or transposed."
+        refuse(Rule.KERNEL_SHAPES, kernel="attention_isa_kernel", shapes=shapes, layout=layout)
     for head in range(nl.program_id(0), num_heads, nl.num_programs(0)):
         keys = nl.load(k[head])
-        values = [nl.load(v[head][part]) for part in _parts(num_keys, ROWS)]
-        for part in _parts(length, ROWS):
+        values = [nl.load(v[head][part]) for part in parts(num_keys, ROWS)]
+        for part in parts(length, ROWS):
             window = (part.start, sliding_window or 0) if is_causal else None
             result = _attend(nl.load(q[head][:, part]), keys, values, scale, window, out.dtype)
             if is_transposed:
@@ -75,7 +76,7 @@ def attention_isa_kernel(
                 nisa.dma_copy(out[head][part], result)
 
 
-def _parts(size: int, step: int) -> list[slice]:
+def parts(size: int, step: int) -> list[slice]:
     """Return slices of `step` elements; the last one has the rest."""
     return [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
@@ -91,7 +92,7 @@ def _attend(
     """Compute one block of queries; `causal` has its first token and the size of the window."""
     (depth, rows), num_keys = queries.shape, keys.shape[1]
     scores = nl.ndarray((rows, num_keys), nl.float32)
-    for part in _parts(num_keys, KEYS):
+    for part in parts(num_keys, KEYS):
         product = nl.ndarray((rows, part.stop - part.start), nl.float32, buffer=nl.psum)
         nisa.nc_matmul(product, queries, keys[:, part])
         nisa.tensor_copy(scores[:, part], product)
@@ -107,7 +108,7 @@ def _attend(
     weights = nl.ndarray((rows, num_keys), values[0].dtype)
     nisa.activation_reduce(weights, nl.exp, scores, nl.add, total, bias=shift, scale=scale)
     mixed = nl.ndarray((rows, depth), nl.float32, buffer=nl.psum)
-    for part, block in zip(_parts(num_keys, ROWS), values, strict=True):
+    for part, block in zip(parts(num_keys, ROWS), values, strict=True):
         nisa.nc_matmul(mixed, nl.copy(nl.transpose(weights[:, part])), block)
     nisa.reciprocal(total, total)
     result = nl.ndarray((rows, depth), dtype)
@@ -131,7 +132,7 @@ def cumsum(tensor_in: NkiTensor, output: NkiTensor, axis: int = 1) -> None:
         shapes = [list(tensor_in.shape), list(output.shape)]
         refuse(Rule.CUMSUM, shapes=shapes, axis=axis)
     num_rows, num_columns = tensor_in.shape
-    for part in _parts(num_rows, ROWS)[nl.program_id(0) :: nl.num_programs(0)]:
+    for part in parts(num_rows, ROWS)[nl.program_id(0) :: nl.num_programs(0)]:
         values, ones = nl.load(tensor_in[part]), nl.ndarray((part.stop - part.start, num_columns), nl.float32)
         nisa.memset(ones, 1.0)
         sums = nl.ndarray(ones.shape, nl.float32)
