@@ -80,9 +80,9 @@ class Fork:
 class Served(Fork):
     """A fork that answers requests, one per line, in its own process group, like a `subprocess.Popen`."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
         (asked, ask), (answers, answer) = os.pipe(), os.pipe()
-        super().__init__(words, [answer, os.open(os.devnull, os.O_WRONLY), asked], None, ROOT)
+        super().__init__(words, [answer, os.open(os.devnull, os.O_WRONLY), asked], env, ROOT)
         self.stdin, self.stdout = os.fdopen(ask, "w"), os.fdopen(answers)
 
 
@@ -198,6 +198,7 @@ def _end(server: subprocess.Popen[str], owner: int) -> None:
 def _import() -> None:
     """Import what programs of tests import, without using it: threads and devices do not survive a fork."""
     import accelerate  # noqa: F401
+    import torch
     import torch.distributed.checkpoint  # noqa: F401
     import torch.distributed.fsdp  # noqa: F401
     import torch.distributed.tensor.parallel  # noqa: F401
@@ -216,6 +217,8 @@ def _import() -> None:
 
     with contextlib.suppress(ImportError):
         import peft  # noqa: F401
+    # What every fork that compiles would import: the first export imports it.
+    torch.export.export(torch.nn.Identity(), (torch.zeros(1),))
 
 
 def _serve(folder: Path) -> dict[str, Any]:
@@ -294,6 +297,7 @@ if __name__ == "__main__":
     _import()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)  # as in the processes of tests
     try:
         _become(**_serve(Path(sys.argv[1])))
     except Exception:

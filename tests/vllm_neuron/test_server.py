@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
+import signal
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer
 from tests.tree import ROOT
-from tests.warm import SEPARATE_INSTANCE
+from tests.warm import SEPARATE_INSTANCE, Served
 
 for package in ("fastapi", "openai", "uvicorn"):
     if importlib.util.find_spec(package) is None:
@@ -47,21 +46,16 @@ def served(tmp_path_factory):
     ]
     words += ["--device", "neuron", "--override-neuron-config", config, "--served-model-name", "tiny"]
     program = START.format(folder=str(ROOT / "sdk_vllm"))
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "NEURON_CC_FLAGS": "-O1", "OPTIMUM_NEURON_INSTANCE": SEPARATE_INSTANCE},
-    )
+    environment = {**os.environ, "NEURON_CC_FLAGS": "-O1", "OPTIMUM_NEURON_INSTANCE": SEPARATE_INSTANCE}
+    process = Served("-c", program, *words, env=environment)
     try:
-        assert process.stdout is not None
         found = re.search(r"http://\S+", process.stdout.readline())
         assert found is not None
         yield folder, found[0]
     finally:
-        process.terminate()
-        process.wait(30)
+        os.kill(process.pid, signal.SIGTERM)
+        process.wait()
+        process.stdin.close()
         process.stdout.close()
 
 
