@@ -67,13 +67,9 @@ _APPLICATION = {
 
 def _family(name: str) -> dict[str, str]:
     prefix = FAMILIES[name].name
-    classes = (
-        f"Neuron{prefix}ForCausalLM",
-        f"Neuron{prefix}Model",
-        f"{prefix}InferenceConfig",
-        f"{prefix}NeuronConfig",
-    )
-    return _ours(".families", *classes)
+    named = _ours(".families", f"Neuron{prefix}ForCausalLM", f"Neuron{prefix}Model")
+    named |= _ours(".families", f"{prefix}InferenceConfig", f"{prefix}NeuronConfig")
+    return named | dict.fromkeys((f"Neuron{prefix}{part}" for part in ("Attention", "DecoderLayer", "MLP")), _AUTHORS)
 
 
 NAMES: Names = {
