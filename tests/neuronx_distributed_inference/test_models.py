@@ -216,6 +216,24 @@ def test_accuracy_and_its_report(model, reference, checkpoint, capsys, caplog):
     assert "Logits of 6 steps" in capsys.readouterr().out
 
 
+def test_texts_are_answered_without_a_token_for_padding(model, reference, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer.pad_token = None
+    settings = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    texts = ["a tale", "another"]
+    tokens, _ = accuracy.get_generate_outputs(model, texts, tokenizer, **settings)
+    ids = [torch.tensor(tokenizer(text).input_ids) for text in texts]
+    expected = [answer(reference, row, 5) for row in ids]
+    assert tokens[:, -5:].tolist() == expected
+    same, _ = accuracy.get_generate_outputs_from_token_ids(model, [row.tolist() for row in ids], tokenizer, **settings)
+    assert same[:, -5:].tolist() == expected
+    of_reference, _ = accuracy.get_generate_outputs(reference, texts, tokenizer, is_hf=True, **settings)
+    assert of_reference[:, -5:].tolist() == expected
+    for option, value in (("device", "cpu"), ("input_capture_hook", print)):
+        with raises(ConfigError, option=option):
+            accuracy.get_generate_outputs(model, texts, tokenizer, **{option: value})
+
+
 def test_benchmark_keeps_the_clocks_apart(model, tmp_path):
     report = benchmark.benchmark_sampling(model, num_runs=2, benchmark_report_path=tmp_path / "report.json")
     names = {"e2e_model", "context_encoding_model", "token_generation_model", "simulated_device"}
