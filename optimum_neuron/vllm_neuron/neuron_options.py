@@ -62,11 +62,13 @@ _REFUSED = {
 _KNOWN = ("lora_ckpt_json", *NAMES, *OF_EXPERTS, *(field.name for field in dataclasses.fields(NeuronConfig)), *_REFUSED)
 """Every keyword of NxD Inference and of transformers_neuronx."""
 _TNX_WEIGHTS, _TNX_CACHE = {"s8": "int8", "f8e4m3fn": "fp8"}, {"s8": "int8", "f8e4m3fn": "fp8"}
+_WITHOUT_EFFECT = (
+    *("ep_degree", "lm_head_dp_size", "embedding_dp_size", "enable_structured_outputs", "tensor_capture"),
+    *("fp8_packed_kv", "apply_prefill_dcp", "modules_to_not_convert"),
+)
 _OF_PLUGIN = (
     *("num_batched_tokens_buckets", "num_seqs_buckets", "kv_segment_size_buckets", "decode_context_length_buckets"),
-    *("on_device_sampling_config", "quantization", "ep_degree", "lm_head_dp_size", "embedding_dp_size"),
-    *("enable_structured_outputs", "tensor_capture", "fp8_packed_kv", "apply_prefill_dcp"),
-    "modules_to_not_convert",
+    *("on_device_sampling_config", "quantization", *_WITHOUT_EFFECT),
 )
 """Keywords of the plugin for Trainium 2 and 3."""
 _TYPES_OF_PLUGIN = {
@@ -233,9 +235,7 @@ def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions
         export.append(("decode_buckets", tuple(sizes) if length is None else (*sizes, length)))
     if (sampling := config.get("on_device_sampling_config")) is not None:
         export.append(("on_device_sampling_config", sampling))
-    others = ("ep_degree", "lm_head_dp_size", "embedding_dp_size", "enable_structured_outputs", "tensor_capture")
-    others += ("fp8_packed_kv", "apply_prefill_dcp", "modules_to_not_convert")
-    found.unused += [name for name in others if config.get(name)]
+    found.unused += [name for name in _WITHOUT_EFFECT if config.get(name)]
     return export
 
 
