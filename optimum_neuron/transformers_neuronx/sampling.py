@@ -96,8 +96,9 @@ class Sampling:
         probabilities_RK = values_RK.softmax(-1)
         before_RK = probabilities_RK.cumsum(-1) - probabilities_RK
         is_left = (before_RK < _column(self.top_p, num_rows)) | (rank_K < _column(self.top_p_min_tokens, num_rows))
-        probabilities_RK = probabilities_RK.masked_fill(~is_left, 0.0)
-        return probabilities_RK / probabilities_RK.sum(-1, keepdim=True), tokens_RK
+        width = int(is_left.sum(-1).max())  # a draw takes a random number for each column, as in upstream
+        probabilities_RK = probabilities_RK.masked_fill(~is_left, 0.0)[:, :width]
+        return probabilities_RK / probabilities_RK.sum(-1, keepdim=True), tokens_RK[:, :width]
 
 
 def require_floats(**options: object) -> None:

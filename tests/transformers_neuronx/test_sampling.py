@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from optimum_neuron.errors import ConfigError, NotExportedError, ShapeError, ValidationError, WeightsError
 from optimum_neuron.modeling import NeuronModelForCausalLM
@@ -135,6 +135,22 @@ def test_draws_have_the_probabilities_of_the_filters():
     assert 1 < num_left < 5 and counts.sum() == 2000 and counts[num_left:].sum() == 0
     # Chi-squared with at most 3 degrees of freedom: 17 is at a probability of 0.0007.
     assert float(((counts[:num_left] - expected) ** 2 / expected).sum()) < 17
+
+
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(1.0, 50, 1.0), (1.3, 50, 0.9), (0.5, 5, 0.6)])
+def test_a_seed_fixes_draws_among_the_columns_that_any_row_keeps(temperature, top_k, top_p):
+    logits = torch.randn(3, tiny.VOCABULARY, generator=torch.Generator().manual_seed(1))
+    warped = logits
+    for warper in (TemperatureLogitsWarper(temperature), TopKLogitsWarper(top_k), TopPLogitsWarper(top_p)):
+        warped = warper(None, warped)
+    width = int(warped.isfinite().sum(-1).max())
+    scores, tokens = warped.topk(width)
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        drawn = torch.multinomial(scores.softmax(-1), num_samples=1, replacement=True)
+        torch.manual_seed(seed)
+        assert sampling.draw(logits[:, :0].long(), logits).tolist() == tokens.gather(1, drawn)[:, 0].tolist()
 
 
 def test_rows_have_settings_of_their_own():
