@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .base.progress import Step
+from .base.wording import counted
+
 if TYPE_CHECKING:
     from .modeling import NeuronModelForCausalLM
 
@@ -112,12 +115,14 @@ def _ask(
 
 def _follow_compiling(model: NeuronModelForCausalLM) -> bool:
     """Wait for host code that is compiled in the background; return whether there is any."""
-    from .exporters import follow
-
     host = model.prepared.host
     if host is None or host.compiling is None:
         return False
-    follow(host.compiling, "Compiling host code in the background")
+    blocks = counted(len(host.compiling.jobs), "block")
+    with Step("Compiling host code in the background") as step:
+        step.note(blocks)
+        while not host.compiling.wait(0.5):
+            step.show(f"{host.compiling.num_done} of {blocks}")
     return model.wait_for_host_code()
 
 

@@ -60,11 +60,11 @@ INSIDE = {
         ("export",),
         ("diffusion",),
         ("prepare", "report"),
-        ("hub_cache", "inspection", "load", "save", "validated", "warm"),
+        ("hub_cache", "inspection", "load", "save", "warm"),
         ("cached", "folder"),
         ("build", "vendor_folder"),
         ("prepared", "request"),
-        ("peer_options", "quality"),
+        ("peer_options",),
         ("validation",),
     ),
     "kinds": (

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..artifact import core_count
 from ..base.core import Choice
+from ..base.progress import Progress
 from ..compiler import (
     CapturedGraph,
     JudgedCall,
@@ -22,7 +23,7 @@ from ..compiler import (
 )
 from ..compiler.rules import host_ops
 from ..errors import CaptureError, DeviceMemoryError
-from ..exporters import Progress, judging_target, without_weights
+from ..exporters import judging_target, without_weights
 from ..hardware import InstanceSpec, Target, kernels_for, resolve_instance, resolve_target
 from ..kinds import compile_options, kind_of
 from ..options.configuration import CompileConfig

@@ -90,15 +90,8 @@ from .peer_options import (
     WITHOUT_EFFECT as WITHOUT_EFFECT,
     translate as translate,
 )
-from .prepare import check_tolerance as check_tolerance, open_cache as open_cache, prepare as prepare
-from .prepared import (
-    Prepared as Prepared,
-    Progress as Progress,
-    WorkFolder as WorkFolder,
-    follow as follow,
-    watching as watching,
-)
-from .quality import token_ids as token_ids
+from .prepare import check_tolerance as check_tolerance, prepare as prepare
+from .prepared import Prepared as Prepared
 from .report import ExportReport as ExportReport, describe as describe
 from .request import (
     neuron_config as neuron_config,
@@ -106,8 +99,7 @@ from .request import (
     without_weights as without_weights,
 )
 from .save import save_folder as save_folder
-from .validated import checkpoint_files as checkpoint_files
-from .validation import COMPARISONS as COMPARISONS
+from .validation import COMPARISONS as COMPARISONS, checkpoint_files as checkpoint_files, token_ids as token_ids
 from .vendor_folder import refuse_vendor_export as refuse_vendor_export
 from .warm import (
     Warmed as Warmed,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.cache import CompileCache, Recorded
+from ..files.atomic import WorkFolder
 from ..files.plain_json import canonical_json
 from ..sources import load_source, plain_task
 from .build import cached_neff
-from .prepared import WorkFolder
 from .request import installed_versions, structure_of, without_weights
 
 

@@ -6,7 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..compiler.cache import open_cache
 from ..errors import ModelError
+from ..files.atomic import WorkFolder
 from ..options.configuration import is_export, is_plain
 from ..sources import (
     ModelSource,
@@ -16,11 +18,10 @@ from ..sources import (
     merge_adapter,
 )
 from ..sources.pipelines import customize, split_additions
-from .peer_options import refuse_additions, translate
-from .prepare import open_cache, prepare
-from .prepared import WorkFolder
+from .peer_options import refuse_additions, split_options
+from .prepare import prepare
 from .report import ExportReport
-from .request import neuron_config, split_options
+from .request import neuron_config
 from .save import check_output, save_folder
 from .vendor_folder import refuse_vendor_export
 
@@ -76,7 +77,7 @@ def main_export(
     """
     cache = open_cache(disable_neuron_cache, cache_url)
     additions, options = split_additions(options)
-    where, fields = split_options(translate(options))
+    where, fields = split_options(options)
     trust = where.get("trust_remote_code", False)
     # A merged checkpoint is read until the export is written.
     merged = None if adapter is None else WorkFolder()

@@ -18,6 +18,7 @@ from ..base.foreign import plain_value
 from ..errors import ConfigError, ModelError
 from ..kinds import compile_options
 from ..options.configuration import NEFF_FILE, CompileConfig
+from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, source_options
 from ..options.peer_attributes import joined, report_without_effect
 from ..sources.pipelines import ADDITION_GROUPS, ADDITION_OPTIONS, ADDITION_SYNONYMS
 from ..weights import SCHEME_NAMES
@@ -127,6 +128,14 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
         message = f"Without effect: {'; '.join(rows)}."
         raise ConfigError(message, hint=f"Remove {', '.join(useless)}.", options=useless)
     return result
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Translate keywords; return those that find a model, and those that decide its compile."""
+    known = translate(options)
+    check_known(known, [*compile_options(), *SOURCE_OPTIONS], what="the export", listed=EXPORT_HELP)
+    where = source_options(known)
+    return where, {name: value for name, value in known.items() if name not in where}
 
 
 def _dtype_name(value: object) -> Any:

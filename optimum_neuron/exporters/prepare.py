@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..artifact import open_artifact
-from ..base import env
+from ..artifact import Artifact, open_artifact
 from ..base.core import Choice
+from ..base.progress import Progress
 from ..compiler.cache import CompileCache
 from ..compiler.lower import Mode, compile_later, lower
 from ..errors import ArtifactError, ConfigError, WeightsError
-from ..files.atomic import replacing
+from ..files.atomic import WorkFolder, replacing
 from ..hardware import Target, resolve_instance
 from ..options.configuration import CompileConfig
 from ..runtime import CoreClaim, PrivateCore
 from ..sources import ModelSource, check_files, open_tensors, with_head
 from ..weights import TensorSource
 from .build import cached_neff
-from .prepared import Prepared, Progress, WorkFolder
-from .validated import validated
+from .prepared import Prepared
+from .validation import validated
 
 WORKDIR_FILE = "graph.neff"
 """Name of the program in a compiler's work folder, as in `torch_neuronx.trace`."""
@@ -61,9 +60,9 @@ def prepare(
     check_tolerance(atol, validate=validate)
     check_files(source)  # before minutes are spent
     timings: dict[str, float] = {}
-    work = WorkFolder()
     with Progress(f"Compiling {source.name} for {config.target}") as progress, before_host_code(validate):
         with _timed(timings, "compile"):
+            work = WorkFolder()
             neff = cached_neff(
                 source,
                 config,
@@ -80,12 +79,11 @@ def prepare(
         )
         if not source.has_weights:
             return prepared
-        core = claim or PrivateCore(
-            resolve_instance(config.instance_type).value, model=source.name, num_cores=artifact.num_cores.value
-        )
+        instance, num_cores = resolve_instance(config.instance_type).value, artifact.num_cores.value
+        core = claim or PrivateCore(instance, model=source.name, num_cores=num_cores)
         prepared.require_room(core)
         with _timed(timings, "load"):  # before host code is made: a tensor that is missing is an error at once
-            prepared, tensors = _open_tensors(prepared, trust_remote_code, fill_head=fill_head)
+            source, tensors = _open_tensors(source, config, artifact, trust_remote_code, fill_head=fill_head)
             weights = artifact.bind(tensors.value)
         with _timed(timings, "host_code"):
             host = lower(
@@ -93,17 +91,34 @@ def prepare(
                 optlevel=config.optlevel,
                 mode=host_code,
                 on_start=progress.start_lowering,
-                on_done=progress.lowered,
+                on_done=lambda job: progress.lowered(job.name),
             )
         with _timed(timings, "load"):
-            prepared = prepared.on_core(tensors, weights, host, core)
+            prepared = dataclasses.replace(prepared, source=source).on_core(tensors, weights, host, core)
         if validate:
             progress.validating(source.name)
             with _timed(timings, "validate"):
-                prepared = validated(
-                    prepared, atol=atol, trust_remote_code=trust_remote_code, remember=cache is not None
-                )
+                prepared = _validated(prepared, atol, trust_remote_code, remember=cache is not None)
     return prepared
+
+
+def _validated(prepared: Prepared, atol: float | None, trust_remote_code: bool, *, remember: bool) -> Prepared:
+    """Return a loaded model with its comparison with the reference model; if that fails, its core is free again."""
+    assert prepared.bound is not None and prepared.loaded is not None
+    try:
+        errors, quality, choice = validated(
+            prepared.source,
+            prepared.config,
+            prepared.bound,
+            prepared.loaded,
+            atol=atol,
+            trust_remote_code=trust_remote_code,
+            remember=remember,
+        )
+    except BaseException:
+        prepared.loaded.close()
+        raise
+    return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
 
 
 def before_host_code(validate: bool) -> contextlib.AbstractContextManager[None]:
@@ -112,22 +127,21 @@ def before_host_code(validate: bool) -> contextlib.AbstractContextManager[None]:
 
 
 def _open_tensors(
-    prepared: Prepared, trust_remote_code: bool, *, fill_head: bool
-) -> tuple[Prepared, Choice[TensorSource]]:
-    """The tensors of a checkpoint, and the model with the source that they are from."""
+    source: ModelSource, config: CompileConfig, artifact: Artifact, trust_remote_code: bool, *, fill_head: bool
+) -> tuple[ModelSource, Choice[TensorSource]]:
+    """Return the tensors of a checkpoint, and the checkpoint, whose head may have been filled."""
     how: dict[str, Any] = {
-        "task": prepared.config.task,
-        "dtype": prepared.config.torch_dtype,
+        "task": config.task,
+        "dtype": config.torch_dtype,
         "trust_remote_code": trust_remote_code,
     }
-    opened: Any = functools.partial(open_tensors, sources=prepared.weight_sources, **how)
     try:
-        return prepared, opened(prepared.source)
+        return source, open_tensors(source, sources=artifact.weight_sources, **how)
     except WeightsError as error:
         if not fill_head:
             raise
-        source = with_head(prepared.source, error, **how)
-    return dataclasses.replace(prepared, source=source), opened(source)
+        source = with_head(source, error, **how)
+    return source, open_tensors(source, sources=artifact.weight_sources, **how)
 
 
 def _copy_neff(neff: Path, folder: str | Path | None) -> None:
@@ -155,11 +169,3 @@ def check_tolerance(atol: float | None, *, validate: bool) -> None:
     if not 0 <= atol < math.inf:
         message = f"atol={atol} is not a number of at least 0."
         raise ConfigError(message, hint="Pass for example atol=0.01.", option="atol", value=atol)
-
-
-def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:
-    """The compile cache, or None where it is switched off, by the argument or by --no_cache in NEURON_CC_FLAGS."""
-    if disable_neuron_cache and cache_url is not None:
-        message = f"disable_neuron_cache and the cache {cache_url} contradict each other."
-        raise ConfigError(message, hint="Remove one of the two.", option="cache_url", value=cache_url)
-    return None if disable_neuron_cache or (cache_url is None and env.no_compile_cache()) else CompileCache(cache_url)

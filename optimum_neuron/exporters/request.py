@@ -33,7 +33,7 @@ from ..hardware import (
 )
 from ..kinds import compile_options, kind_of
 from ..options.configuration import CompileConfig, degrees_of, plain_op_names
-from ..options.option import EXPORT_HELP, SOURCE_OPTIONS, check_known, options_of, source_options
+from ..options.option import EXPORT_HELP, check_known, options_of
 from ..options.peer_attributes import with_origin, without_foreign
 from ..sources import (
     STATIC,
@@ -47,7 +47,7 @@ from ..sources import (
     quantization_of,
     require_cache_scales,
 )
-from .peer_options import translate
+from .peer_options import split_options
 
 HOST_OPS_OF_INF1: Mapping[str, tuple[str, ...]] = {
     "encoder": neuroncore_v1.LOOKUPS,
@@ -243,18 +243,11 @@ def _flags(config: CompileConfig) -> dict[str, Any]:
     return {name: value for name, value in config.to_dict().items() if options[name].in_program}
 
 
-def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate keywords that find a model from keywords that decide its compile."""
-    check_known(options, [*compile_options(), *SOURCE_OPTIONS], what="the export", listed=EXPORT_HELP)
-    where = source_options(options)
-    return where, {name: value for name, value in options.items() if name not in where}
-
-
 def without_weights(
     model_name_or_path: str | Path, options: dict[str, Any]
 ) -> tuple[ModelSource, CompileConfig, Choice[Target], bool]:
     """Return a checkpoint without its weights, the complete configuration, the target, and `trust_remote_code`."""
-    where, fields = split_options(translate(options))
+    where, fields = split_options(options)
     source = load_source(model_name_or_path, with_weights=False, **where)
     trust = where.get("trust_remote_code", False)
     config, target = neuron_config(source, fields, trust_remote_code=trust)

@@ -77,56 +77,49 @@ def check_output(source: ModelSource, output: Path) -> None:
 
 
 def _write_files(prepared: Prepared, work: Path) -> None:
+    source, config, compiled = prepared.source, prepared.config, prepared.artifact
     # Code of the checkpoint, if its configuration needs it; it never runs without trust_remote_code.
-    code = ("*.py",) if hasattr(prepared.source.config, "auto_map") else ()
-    copy_files(prepared.source.folder, work, (*COPIED, *code))
+    code = ("*.py",) if hasattr(source.config, "auto_map") else ()
+    copy_files(source.folder, work, (*COPIED, *code))
     # The weights next to it are plain, whatever their format in the checkpoint.
-    plain = with_quantization(prepared.source.config, None)
-    model_config = json.loads(plain.to_json_string(use_diff=True))
+    model_config = json.loads(with_quantization(source.config, None).to_json_string(use_diff=True))
     # The dtype of the saved weights.
-    model_config["dtype"] = prepared.config.torch_dtype
-    model_config["neuron"] = public_facts(
-        prepared.config, prepared.source.config.model_type, prepared.source.random_weights
-    )
+    model_config["dtype"] = config.torch_dtype
+    model_config["neuron"] = public_facts(config, source.config.model_type, source.random_weights)
     (work / "config.json").write_text(json.dumps(model_config, indent=2, sort_keys=True) + "\n")
     artifact: dict[str, Any] = {
         "optimum_neuron_version": __version__,
         "compiler_version": COMPILER_VERSION,
-        "checkpoint": prepared.source.name,
-        "revision": prepared.source.revision,
-        "placed_share": prepared.placement,
+        "checkpoint": source.name,
+        "revision": source.revision,
+        "placed_share": compiled.metadata["placement"],
         "validation": [error.to_json() for error in prepared.validation],
     }
-    if prepared.source.random_weights:
-        artifact["random_weights"] = list(prepared.source.random_weights)
+    if source.random_weights:
+        artifact["random_weights"] = list(source.random_weights)
     if prepared.quality is not None:
         artifact["quality"] = prepared.quality.to_dict()
-    inline = prepared.config.inline_weights_to_neff
-    if prepared.tensors is not None:
-        weights = work / SINGLE_FILE
-        size = pack_checkpoint(
-            prepared.tensors.value,
-            prepared.program.weights,
-            prepared.weight_sources,
-            weights,
-            dtype=prepared.config.torch_dtype,
-        )
+    neff, weights = work / NEFF_FILE, work / SINGLE_FILE
+    inline = config.inline_weights_to_neff and prepared.bound is not None
+    if prepared.bound is not None:
+        tensors, dtype = prepared.bound.tensors.value, config.torch_dtype
+        size = pack_checkpoint(tensors, compiled.program.weights, compiled.weight_sources, weights, dtype=dtype)
         name = None if inline else SINGLE_FILE
         artifact["weights"] = {"file": name, "size_bytes": size, "sha256": file_hash(weights)}
-    if inline and prepared.tensors is not None:
+    if inline:
         write_program(
-            work / NEFF_FILE,
-            prepared.program,
-            name=prepared.source.config.model_type,
+            neff,
+            compiled.program,
+            name=source.config.model_type,
             target=prepared.target.value,
-            metadata=prepared.metadata,
-            weights=work / SINGLE_FILE,
+            metadata=compiled.metadata,
+            weights=weights,
         )
-        (work / SINGLE_FILE).unlink()
+        weights.unlink()
     else:
-        shutil.copyfile(prepared.artifact.path, work / NEFF_FILE)
-    artifact["neff_sha256"] = file_hash(work / NEFF_FILE)
-    marker = {"version": FOLDER_VERSION, "neuron": prepared.config.to_dict(), "artifact": artifact}
+        shutil.copyfile(compiled.path, neff)
+    artifact["neff_sha256"] = file_hash(neff)
+    marker = {"version": FOLDER_VERSION, "neuron": config.to_dict(), "artifact": artifact}
     (work / CONFIG_FILE).write_text(json.dumps(marker, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 

@@ -22,6 +22,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -145,3 +146,11 @@ def private_folder(shared: Path) -> Path:
             mode=stat.filemode(status.st_mode),
         )
     return root / hashlib.sha256(os.fsencode(shared.parent)).hexdigest()[:16] / shared.name
+
+
+class WorkFolder:
+    """A temporary folder that goes with its last reference."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="optimum-neuron-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)

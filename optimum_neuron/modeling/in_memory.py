@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import transformers
 
 from ..errors import ConfigError, ModelError
-from ..exporters import WorkFolder
+from ..files.atomic import WorkFolder
 from ..kinds import kind_of
 from ..sources import ModelSource, architectures_of, infer_task, require_plain, task_of
 

@@ -15,20 +15,20 @@ from typing import Any, Self
 import transformers
 
 from ..base.transformers_types import PreTrainedConfig
+from ..compiler.cache import open_cache
 from ..compiler.lower import Mode
 from ..errors import ConfigError, ModelError, NotExportedError, invalid_choice
 from ..exporters import (
     Prepared,
-    WorkFolder,
     check_tolerance,
     load_exported,
     neuron_config,
-    open_cache,
     prepare,
     read_folder,
     refuse_vendor_export,
     translate,
 )
+from ..files.atomic import WorkFolder
 from ..hardware import resolve_instance
 from ..kinds import compile_options
 from ..options.configuration import DEGREES, is_broken_export, is_export, is_plain, num_cores_of

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigError, ModelError
-from ..exporters import Prepared, WorkFolder, describe, public_facts, save_folder
+from ..exporters import Prepared, describe, public_facts, save_folder
+from ..files.atomic import WorkFolder
 from ..options.configuration import CompileConfig, is_export
 from ..options.option import check_known
 from ..runtime import Copies, LoadedProgram, rest_threads

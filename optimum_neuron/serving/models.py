@@ -23,7 +23,7 @@ from .runners import Runner, choose_runner
 from .served import Replica
 
 if TYPE_CHECKING:
-    from ..exporters import Progress
+    from ..base.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class ServedModel:
 
     def load(self) -> None:
         """Compile or open the model, and get ready to answer; an error is kept."""
-        from ..exporters import watching
+        from ..base.progress import watching
 
         try:
             with watching(self._note_step):

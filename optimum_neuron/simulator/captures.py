@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..base.core import Choice
+from ..base.progress import Progress
 from ..errors import ConfigError
 from ..hardware import legal_core_counts
 from .machine import Machine, require_tensor_parallel_size
@@ -62,7 +63,6 @@ def program_of(
 ) -> Program:
     """Capture a program; the newest are kept, because a comparison estimates one on many instances."""
     from ..compiler import compile_graphs
-    from ..exporters import Progress
     from ..kinds import kind_of
 
     fields = {name: value for name, value in config.to_dict().items() if name not in ("target", "instance_type")}

@@ -9,10 +9,11 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from optimum_neuron.compiler.cache import CompileCache
+from optimum_neuron.compiler.cache import CompileCache, open_cache
 from optimum_neuron.errors import ConfigError, ModelError, UnsupportedDtypeError
-from optimum_neuron.exporters import cache_request, neuron_config, open_cache, structure_differences
-from optimum_neuron.exporters.request import request_fields, split_options, structure_of
+from optimum_neuron.exporters import cache_request, neuron_config, structure_differences
+from optimum_neuron.exporters.peer_options import split_options
+from optimum_neuron.exporters.request import request_fields, structure_of
 from optimum_neuron.kinds import compile_options
 from optimum_neuron.options.option import SOURCE_OPTIONS
 from optimum_neuron.sources import TASKS, ModelSource, load_source, tasks_of

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from optimum_neuron import NeuronDiffusionPipeline, NeuronModelForCausalLM
 from optimum_neuron.errors import ValidationError
-from optimum_neuron.exporters import main_export, validated
-from optimum_neuron.exporters.validation import statistics
+from optimum_neuron.exporters import main_export
+from optimum_neuron.exporters.validation import recorded, statistics
 from tests.tiny import SMALL
 from tests.tiny_pipelines.calls import compile_options
 from tests.tiny_pipelines.table import make_pipeline, save_pipeline
@@ -38,8 +38,8 @@ def folder(checkpoint, tmp_path):
 def loads(monkeypatch):
     """The sources of the reference models that were loaded."""
     sources = []
-    load = validated.load_original
-    monkeypatch.setattr(validated, "load_original", lambda source, **how: sources.append(source) or load(source, **how))
+    load = recorded.load_original
+    monkeypatch.setattr(recorded, "load_original", lambda source, **how: sources.append(source) or load(source, **how))
     return sources
 
 
@@ -88,7 +88,7 @@ def test_everything_that_decides_a_result_is_compared_again(home, folder, loads,
     elif change == "versions":
         monkeypatch.setattr(statistics, "_versions", lambda: {"torch": "9"})
     else:
-        monkeypatch.setattr(validated, "probe_cpu", lambda: "other")
+        monkeypatch.setattr(recorded, "probe_cpu", lambda: "other")
     assert described(folder, **options)["validated"]["value"] == "compared"
     assert len(loads) == 2 and len(records(home)) == 2
 

@@ -23,8 +23,8 @@ OPTIONS = {"batch_size": 1, "sequence_length": 64, "optlevel": "1"}
 MAX_FILES = 120
 """Lower it, never raise it. Alone, the run takes 116; what other tests of its process have loaded adds three, and
 compiled host code four on a CPU with products of bfloat16 numbers."""
-MAX_STATIONS, MAX_RETURNS = 10, 20
-"""Likewise. A walk of 16 stations and 12 returns is the aim."""
+MAX_STATIONS, MAX_RETURNS = 9, 11
+"""Likewise."""
 
 
 def save_llama(folder: Path, hidden_size: int) -> Path:

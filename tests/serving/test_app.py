@@ -252,7 +252,7 @@ def test_host_code_that_serves_is_reported(http):
 
 
 def test_a_model_that_compiles_reports_its_progress(chat_checkpoint, monkeypatch):
-    from optimum_neuron.exporters import Progress
+    from optimum_neuron.base.progress import Progress
 
     gate = threading.Event()
 

@@ -252,7 +252,7 @@ def test_a_difference_from_the_reference_model_is_a_warning(checkpoint, referenc
     def differ(*_):
         raise ValidationError("1 of 4 results is past its tolerance.", hint="Pass a larger --atol.")
 
-    monkeypatch.setattr("optimum_neuron.exporters.validated._compare", differ)
+    monkeypatch.setattr("optimum_neuron.exporters.validation.recorded._compare", differ)
     other = LlamaForSampling.from_pretrained(checkpoint, **{**OPTIONS, "batch_size": 1})
     other.to_neuron()
     assert "1 of 4 results" in caplog.text and "--atol" not in caplog.text

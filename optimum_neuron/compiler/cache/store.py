@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base import env
 from ...base.core import Choice, Rejected
+from ...errors import ConfigError
 from .. import tally
 from . import report
 from .entries import Entry
@@ -275,6 +276,14 @@ class CompileCache:
             return f"no similar entry among {len(others)}", ()
         rejected = tuple(Rejected(candidate=other.name, reason=describe(differing)) for other, differing in near)
         return f"nearest: {rejected[0].reason}", rejected
+
+
+def open_cache(disable_neuron_cache: bool, cache_url: str | None = None) -> CompileCache | None:
+    """The compile cache, or None where it is switched off, by the argument or by --no_cache in NEURON_CC_FLAGS."""
+    if disable_neuron_cache and cache_url is not None:
+        message = f"disable_neuron_cache and the cache {cache_url} contradict each other."
+        raise ConfigError(message, hint="Remove one of the two.", option="cache_url", value=cache_url)
+    return None if disable_neuron_cache or (cache_url is None and env.no_compile_cache()) else CompileCache(cache_url)
 
 
 def _tell(name: str, *, was_compiled: bool) -> None:

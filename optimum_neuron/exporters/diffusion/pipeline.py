@@ -60,8 +60,7 @@ from ...sources.pipelines import (
 from ..load import load_exported
 from ..prepare import before_host_code, prepare
 from ..prepared import Prepared
-from ..validated import comparison_key, recorded_or_compared
-from ..validation import OutputError, compare, default_tolerance
+from ..validation import OutputError, compare, comparison_key, default_tolerance, recorded_or_compared
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
@@ -244,11 +243,12 @@ def _with_validated_picture(
     atol: float | None,
 ) -> PreparedPipeline:
     """Return a pipeline with the comparison of a picture, a recorded one if there is one."""
+    neffs = {name: part.artifact.path for name, part in prepared.parts.items()}
     errors, _, choice = recorded_or_compared(
         _unknown(custom, cache),
         lambda: {
             "pipeline": type(prepared.stock).__name__,
-            **comparison_key(prepared.source.folder, prepared.parts, prepared.config, atol),
+            **comparison_key(prepared.source.folder, neffs, prepared.config, atol),
         },
         lambda: ([_compare_picture(prepared, sources, atol, custom.additions.example_images())], None),
     )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.cache import open_cache
 from ...compiler.lower import Mode
 from ...sources import ModelSource
 from ...sources.pipelines import Custom, describe_checker
-from ..prepare import open_cache
 from ..report import describe
 from ..request import neuron_config
 from .pipeline import PreparedPipeline, prepare_pipeline

@@ -1,3 +1,10 @@
+from .quality import Quality as Quality, token_ids as token_ids
+from .recorded import (
+    checkpoint_files as checkpoint_files,
+    comparison_key as comparison_key,
+    recorded_or_compared as recorded_or_compared,
+    validated as validated,
+)
 from .scenarios import validate as validate
 from .statistics import (
     COMPARISONS as COMPARISONS,

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ...base.core import Choice
+from ...compiler.cache import open_cache
 from ...compiler.lower import Mode
 from ...errors import ConfigError, ModelError
-from ...exporters import neuron_config, open_cache, translate
+from ...exporters import neuron_config, translate
 from ...exporters.diffusion import (
     PreparedPipeline,
     check_pipeline_output,

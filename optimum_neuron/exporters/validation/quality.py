@@ -17,15 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.core import Choice
-from ..base.transformers_types import PreTrainedModel
-from ..weights import ZEROS, QuantizedSource, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
+from ...base.core import Choice
+from ...base.transformers_types import PreTrainedModel
+from ...weights import ZEROS, QuantizedSource, Shard, Shards, TensorSource, dequantize, quantize_rows, recipe_of
+from .weights import require_same_weights, weight_error
 
 if TYPE_CHECKING:
     import torch
 
-    from ..engine import Signature
-    from ..kinds import Recorder
+    from ...engine import Signature
+    from ...kinds import Recorder
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 """Each checkpoint with a tokenizer has one of them."""
@@ -69,8 +70,8 @@ def measure_quality(
     """
     import torch
 
-    from ..engine import make_decoder, make_sequences, plan_packing, reads_features
-    from ..kinds import cache_dtype
+    from ...engine import make_decoder, make_sequences, plan_packing, reads_features
+    from ...kinds import cache_dtype
 
     ids = token_ids(folder, TEXT)
     if ids is None or reads_features(signature["score"].names):
@@ -114,8 +115,6 @@ def with_quantized_weights(
         reader: the library that read the weights of the reference model.
     """
     import torch
-
-    from .validation import require_same_weights, weight_error
 
     recipes = [recipe for names in sources.values() for name in names if (recipe := recipe_of(name))]
     rounded = {recipe.tensor: recipe for recipe in recipes}

@@ -2,65 +2,73 @@
 
 A server would spend most of its start on the comparison, so one that passed is recorded. Like host
 code, records are of this machine: they are in no compile cache, to which others may write. This module does not know
-what `validation/` compares.
+scenarios.
 
-    prepared = validated(prepared, remember=cache is not None)
-    print(prepared.validated)        # recorded (compared 2 h ago: the same program, weights, versions, and CPU)
+    errors, quality, choice = validated(source, config, bound, loaded, remember=cache is not None)
+    print(choice)                    # recorded (compared 2 h ago: the same program, weights, versions, and CPU)
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..base.core import Choice
-from ..base.transformers_types import PreTrainedModel
-from ..base.wording import time_span
-from ..compiler.lower import probe_cpu
-from ..errors import ConfigError, ValidationError
-from ..files.records import Record, file_hash
-from ..kinds import Recorder, kind_of
-from ..options.configuration import CompileConfig
-from ..sources import load_original, quantization_of, weights_reader
-from ..weights import QuantizedSource, Shards, plain_names
+from ...artifact import BoundProgram
+from ...base.core import Choice
+from ...base.wording import time_span
+from ...compiler.lower import probe_cpu
+from ...errors import ConfigError, ValidationError
+from ...files.records import Record, file_hash
+from ...kinds import Recorder, kind_of
+from ...options.configuration import CompileConfig
+from ...runtime import LoadedProgram
+from ...sources import ModelSource, load_original, quantization_of, weights_reader
+from ...weights import QuantizedSource, plain_names
 from .quality import Quality, measure_quality, with_quantized_weights
-from .validation import COMPARISONS, OutputError, default_tolerance, rounding_dtype, rounds_to_8_bits, validate
-
-if TYPE_CHECKING:
-    from ..kinds import Kind
-    from .prepared import Prepared
+from .scenarios import validate
+from .statistics import COMPARISONS, OutputError, default_tolerance, rounding_dtype, rounds_to_8_bits
 
 Comparison = tuple[list[OutputError], Quality | None]
 """Differences of all results, and what quantization costs."""
+Outcome = tuple[list[OutputError], Quality | None, Choice[str]]
+"""A comparison, and whether it was "compared" now, or "recorded" earlier."""
 
 _READ = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja")
 """Endings of the files of a checkpoint that a model or its reference is loaded from."""
 
 
 def validated(
-    prepared: Prepared, *, atol: float | None = None, trust_remote_code: bool = False, remember: bool
-) -> Prepared:
-    """Return a loaded model with its comparison, a recorded one if there is one.
+    source: ModelSource,
+    config: CompileConfig,
+    bound: BoundProgram,
+    loaded: LoadedProgram,
+    *,
+    atol: float | None = None,
+    trust_remote_code: bool = False,
+    remember: bool,
+) -> Outcome:
+    """Return the comparison of a loaded model, a recorded one if there is one.
 
     Args:
+        source: checkpoint, which the reference model is loaded from.
+        config: complete configuration of the compile.
+        bound: the program with its weights.
+        loaded: that program on a core, which is closed if the comparison fails.
         atol: largest absolute difference that passes; None derives it from the arithmetic.
         trust_remote_code: allow code of the checkpoint to run; the comparison is then not recorded.
+        remember: record it, and use a record.
     """
-    errors, quality, choice = recorded_or_compared(
-        _unknown(prepared, trust_remote_code, remember),
-        lambda: comparison_key(prepared.source.folder, {"model": prepared}, prepared.config, atol),
-        lambda: _compare(prepared, atol, trust_remote_code),
+    return recorded_or_compared(
+        _unknown(source, trust_remote_code, remember),
+        lambda: comparison_key(source.folder, {"model": bound.artifact.path}, config, atol),
+        lambda: _compare(source, config, bound, loaded, atol, trust_remote_code),
     )
-    return dataclasses.replace(prepared, validation=errors, quality=quality, validated=choice)
 
 
-def recorded_or_compared(
-    unknown: str, key: Callable[[], dict[str, Any]], compare: Callable[[], Comparison]
-) -> tuple[list[OutputError], Quality | None, Choice[str]]:
+def recorded_or_compared(unknown: str, key: Callable[[], dict[str, Any]], compare: Callable[[], Comparison]) -> Outcome:
     """Return a comparison that passed, a recorded one if there is one, and which of both it is.
 
     Args:
@@ -79,22 +87,22 @@ def recorded_or_compared(
     return errors, quality, Choice(value="compared", reason=reason)
 
 
-def _unknown(prepared: Prepared, trust_remote_code: bool, remember: bool) -> str:
+def _unknown(source: ModelSource, trust_remote_code: bool, remember: bool) -> str:
     """Return why a comparison cannot be recognized later; empty: it can."""
     if not remember:
         return "the compile cache is switched off"
-    if prepared.source.module is not None:
+    if source.module is not None:
         return "the weights are in memory, and not in files"
     return "code of the checkpoint may run" if trust_remote_code else ""
 
 
 def comparison_key(
-    folder: Path, parts: Mapping[str, Prepared], config: CompileConfig, atol: float | None
+    folder: Path, neffs: Mapping[str, Path], config: CompileConfig, atol: float | None
 ) -> dict[str, Any]:
     """Return everything that the result of a comparison depends on, but versions."""
     return {
         "files": checkpoint_files(folder),
-        "neffs": {name: _hash(part.artifact.path) for name, part in parts.items()},
+        "neffs": {name: _hash(path) for name, path in neffs.items()},
         "config": config.to_dict(),
         "atol": atol,
         "cpu": str(probe_cpu()),
@@ -118,7 +126,7 @@ def _hash_of(path: Path, size_bytes: int, mtime_ns: int) -> str:
     return file_hash(path)
 
 
-def _read(record: Record) -> tuple[list[OutputError], Quality | None, Choice[str]] | None:
+def _read(record: Record) -> Outcome | None:
     """Return the comparison that a record has, or None if there is no readable one."""
     try:
         data = record.read()
@@ -138,46 +146,39 @@ def _plain(errors: Sequence[OutputError], quality: Quality | None) -> dict[str, 
     }
 
 
-def _compare(prepared: Prepared, atol: float | None, trust_remote_code: bool) -> Comparison:
+def _compare(
+    source: ModelSource,
+    config: CompileConfig,
+    bound: BoundProgram,
+    loaded: LoadedProgram,
+    atol: float | None,
+    trust_remote_code: bool,
+) -> Comparison:
     import torch
 
-    task, dtype = prepared.config.task, rounding_dtype(prepared.config)
-    needed = plain_names(name for sources in prepared.weight_sources.values() for name in sources)
-    reference = load_original(
-        prepared.source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed
-    )
-    assert prepared.loaded is not None and prepared.tensors is not None and prepared.bound is not None
+    artifact, task, dtype = bound.artifact, config.task, rounding_dtype(config)
+    needed = plain_names(name for names in artifact.weight_sources.values() for name in names)
+    reference = load_original(source, task=task, dtype="float32", trust_remote_code=trust_remote_code, needed=needed)
+    kind, metadata, quality = kind_of(task, source.config.model_type), artifact.metadata, None
     try:
-        kind = kind_of(task, prepared.source.config.model_type)
-        recorder = Recorder(prepared.loaded, prepared.bound.weights.tensors)
-        reference = kind.prepare_reference(reference, prepared.config)
-        with prepared.loaded.paused():
-            quality = _quality(prepared, recorder, kind, reference)
-            if isinstance(tensors := prepared.tensors.value, QuantizedSource):
-                shards = Shards.from_dict(prepared.metadata["shards"]) if "shards" in prepared.metadata else Shards()
-                reader = weights_reader(quantization_of(prepared.source.config))
-                reference = with_quantized_weights(reference, prepared.weight_sources, tensors, shards, reader)
+        recorder = Recorder(loaded, bound.weights.tensors)
+        reference = kind.prepare_reference(reference, config)
+        with loaded.paused():
+            if not {"quantization", "kv_cache"}.isdisjoint(metadata):
+                signature = kind.signature(artifact.program, metadata, reference.config)
+                quality = measure_quality(source.folder, recorder, signature, reference)
+            if isinstance(tensors := bound.tensors.value, QuantizedSource):
+                reader = weights_reader(quantization_of(source.config))
+                reference = with_quantized_weights(reference, artifact.weight_sources, tensors, artifact.shards, reader)
             errors = validate(
-                kind.scenarios(recorder, reference, prepared.metadata, prepared.config),
+                kind.scenarios(recorder, reference, metadata, config),
                 recorder,
                 reference,
-                tolerance=lambda largest: default_tolerance(prepared.config, largest) if atol is None else atol,
+                tolerance=lambda largest: default_tolerance(config, largest) if atol is None else atol,
                 dtype=None if atol is not None or dtype == "float32" else getattr(torch, dtype),
-                is_chaotic=rounds_to_8_bits(prepared.config),
+                is_chaotic=rounds_to_8_bits(config),
             )
             return errors, quality
     except ValidationError as error:
-        prepared.loaded.close()
-        error.details.update(auto_cast=prepared.config.auto_cast, torch_dtype=prepared.config.torch_dtype)
+        error.details.update(auto_cast=config.auto_cast, torch_dtype=config.torch_dtype)
         raise
-    except BaseException:
-        prepared.loaded.close()
-        raise
-
-
-def _quality(prepared: Prepared, recorder: Recorder, kind: Kind, reference: PreTrainedModel) -> Quality | None:
-    """What quantization costs; None for other models."""
-    if not {"quantization", "kv_cache"} & prepared.metadata.keys():
-        return None
-    signature = kind.signature(prepared.program, prepared.metadata, reference.config)
-    return measure_quality(prepared.source.folder, recorder, signature, reference)
