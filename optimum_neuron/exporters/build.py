@@ -67,14 +67,14 @@ def compile_source(
     """Build the model of a configuration and compile its entry points."""
     host_ops(config.allow_host_ops)  # unknown names fail before the capture
     plan = kind_of(config.task, source.config.model_type).plan(source, config, trust_remote_code=trust_remote_code)
-    words = env.compiler_flags()
+    flags = parse_flags((), defaults=env.compiler_flags())
     compiled = compile_graphs(
         plan.captures,
         target=judging_target(target, config),
         auto_cast=config.auto_cast,
         auto_cast_type=config.auto_cast_type,
         allow_host_ops=config.allow_host_ops,
-        implicit_integer_downcast=parse_flags((), defaults=words).implicit_integer_downcast if words else (),
+        implicit_integer_downcast=flags.implicit_integer_downcast,
         num_stages=plan.num_stages,
         on_done=on_done,
     )

@@ -139,8 +139,7 @@ def _published_quantization(source: ModelSource, names: Sequence[str]) -> dict[s
 
 def _environment_options(torch_dtype: str) -> dict[str, str]:
     """Return the options that NEURON_CC_FLAGS sets. Auto-cast rounds float32, so it has no effect on other weights."""
-    words = env.compiler_flags()
-    options = arithmetic_options(words) if words else {}
+    options = arithmetic_options(env.compiler_flags())
     return {name: value for name, value in options.items() if torch_dtype == "float32" or name == "optlevel"}
 
 

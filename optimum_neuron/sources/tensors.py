@@ -6,7 +6,6 @@ Most checkpoints are mapped unchanged. Some architectures rename or fuse tensors
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import logging
@@ -43,7 +42,6 @@ from .quantization import (
     published_scheme,
     quantization_of,
     rounding_of,
-    settings_of,
 )
 from .references import readable
 from .source import ModelSource, served_task
@@ -281,13 +279,8 @@ def _loaded(source: ModelSource, *, task: str, dtype: str, trust_remote_code: bo
         return load_component(source, dtype)
     folder, auto_class = source.folder, getattr(transformers, name)
     is_quantized = quantization_of(source.config) is not None
-    opened = (
-        contextlib.nullcontext((folder, {"config": copy.deepcopy(source.config)}))
-        if settings_of(source.config) is None
-        else readable(source, dtype)
-    )
     try:
-        with opened as (plain, how), hidden_bars(transformers.utils.logging):
+        with readable(source, dtype) as (plain, how), hidden_bars(transformers.utils.logging):
             model, info = auto_class.from_pretrained(
                 plain,
                 **how,
