@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import nki
-from .options import configuration
+from .options import hooks
 from .runtime import HOOKS, CallCost, ServingCost
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _exported_config(model: str | Path, where: Mapping[str, Any]) -> CompileConf
     return read_folder(folder).config if bare is None else bare
 
 
-configuration.HOOKS.exported_config = _exported_config
+hooks.HOOKS.exported_config = _exported_config
 nki.HOOKS.target_of = _target_of_device
 nki.HOOKS.launched = _kernel_launched
 HOOKS.call_cost = _call_cost

@@ -59,7 +59,7 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
     def walk(command, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
         words = (*words, command.COMMAND.name)
         if not command.registered_subcommands:
-            found[" ".join(words)] = command.parser
+            found[" ".join(words)] = command.parser.declared()
         for child in command.registered_subcommands:
             walk(child, words)
 

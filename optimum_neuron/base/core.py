@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import html
 import math
 from typing import Any, Generic, Literal, TypeVar
 
@@ -89,8 +88,10 @@ class Choice(Generic[T]):
 
     def _repr_html_(self) -> str:
         """Show the value, the reason, and the rejected candidates in a notebook."""
+        from html import escape
+
         rows = [(str(self.value), self.reason), *((f"not {one.candidate}", one.reason) for one in self.rejected)]
-        cells = "".join(f"<tr><td>{html.escape(what)}</td><td>{html.escape(why)}</td></tr>" for what, why in rows)
+        cells = "".join(f"<tr><td>{escape(what)}</td><td>{escape(why)}</td></tr>" for what, why in rows)
         return f"<table>{cells}</table>"
 
     def to_dict(self) -> dict[str, Any]:

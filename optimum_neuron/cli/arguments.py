@@ -11,13 +11,12 @@ import contextlib
 import math
 import sys
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import UnionType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..kinds import config_classes
-from ..options.configuration import CompileConfig, NeuronConfig
-from ..options.option import HasOptions, Option, SourceOptions, options_of
+if TYPE_CHECKING:
+    from ..options.option import HasOptions, Option
 
 Number = TypeVar("Number", int, float)
 _Parser = Callable[[str], Number]
@@ -76,7 +75,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def add_compile_arguments(parser: argparse.ArgumentParser) -> None:
     """Add every option of a compile."""
-    _add(parser, (SourceOptions, *config_classes()), lambda option: True)
+    _add(parser, _of_compiles(), lambda option: True)
 
 
 def add_validation_switch(parser: argparse._ActionsContainer) -> None:
@@ -86,17 +85,20 @@ def add_validation_switch(parser: argparse._ActionsContainer) -> None:
 
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that set a model's operators, shapes, and target."""
-    _add(parser, (SourceOptions, *config_classes()), lambda option: option.in_graph)
+    _add(parser, _of_compiles(), lambda option: option.in_graph)
 
 
 def add_size_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that locate a model, and input sizes other than batch size and lengths."""
-    _add(parser, (SourceOptions,), lambda option: True)
-    _add(parser, config_classes(), lambda option: option.is_input_size)
+    source, *configs = _of_compiles()
+    _add(parser, (source,), lambda option: True)
+    _add(parser, configs, lambda option: option.is_input_size)
 
 
 def add_decoder_arguments(parser: argparse.ArgumentParser, *, without: Collection[str]) -> None:
     """Add the options of an export that decide a decoder's graphs, except some by name."""
+    from ..options.configuration import NeuronConfig
+
     _add(parser, (NeuronConfig,), lambda option: option.in_graph, without=without)
 
 
@@ -105,14 +107,24 @@ def add_option_arguments(parser: argparse.ArgumentParser, owner: type[HasOptions
     _add(parser, (owner,), lambda option: True)
 
 
+def _of_compiles() -> tuple[type[HasOptions], ...]:
+    from ..kinds import config_classes
+    from ..options.option import SourceOptions
+
+    return (SourceOptions, *config_classes())
+
+
 def _add(
     parser: argparse.ArgumentParser,
-    owners: tuple[type[HasOptions], ...],
+    owners: Sequence[type[HasOptions]],
     accepts: Callable[[Option], bool],
     *,
     without: Collection[str] = (),
 ) -> None:
     """Add the described fields of dataclasses; a field of several has one argument, which takes the type of each."""
+    from ..options.configuration import CompileConfig
+    from ..options.option import options_of
+
     types: dict[str, set[Any]] = {}
     options: dict[str, Option] = {}
     titles: dict[str, str] = {}

@@ -3,8 +3,9 @@
 Hyphens and underscores in the name of an option are the same.
 
 optimum creates the parsers of all commands itself, from the plain argparse class; `Command.parse_args` turns
-ours into `NeuronParser`. A mistyped command line ends with exit code 2, two lines on stderr (or one JSON
-object on stdout with `--json`), and no page of usage.
+ours into `NeuronParser`. The arguments of a command are declared when its line is parsed or its help is shown.
+A mistyped command line ends with exit code 2, two lines on stderr (or one JSON object on stdout with `--json`),
+and no page of usage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import itertools
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
@@ -27,19 +28,41 @@ class NeuronParser(argparse.ArgumentParser):
     """An argument parser whose refusals name the nearest option or choice."""
 
     _json = False
+    _declare: Callable[[NeuronParser], None] | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
 
     @classmethod
-    def adopt(cls, parser: argparse.ArgumentParser) -> None:
-        """Turn a parser that optimum made into one of ours."""
+    def adopt(
+        cls, parser: argparse.ArgumentParser, declare: Callable[[argparse.ArgumentParser], None] | None = None
+    ) -> None:
+        """Turn a parser that optimum made into one of ours; `declare` adds its arguments when they are needed."""
         parser.__class__ = cls
+        vars(parser)["_declare"] = declare
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.allow_abbrev = False
 
+    def declared(self) -> NeuronParser:
+        """Return the parser with its arguments: those of commands that are not called are never made."""
+        declare, self._declare = self._declare, None
+        if declare is not None:
+            declare(self)
+        return self
+
+    def format_help(self) -> str:
+        """Return the page of help."""
+        self.declared()
+        return super().format_help()
+
+    def format_usage(self) -> str:
+        """Return the line of usage."""
+        self.declared()
+        return super().format_usage()
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse, and refuse at this level what argparse would hand to the root parser."""
+        self.declared()
         words = list(sys.argv[1:] if args is None else args)
         self._json = "--json" in words
         if self._subparsers is None:
@@ -120,9 +143,12 @@ class Command(BaseOptimumCLICommand):
 
     @classmethod
     def parse_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments on the parser that optimum made."""
-        NeuronParser.adopt(parser)
+        """Adopt the parser that optimum made."""
+        NeuronParser.adopt(parser, cls._declare)
         parser.description = cls.DESCRIPTION
+
+    @classmethod
+    def _declare(cls, parser: argparse.ArgumentParser) -> None:
         cls.add_arguments(parser)
         output = parser.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--json", action="store_true", help="print one JSON document on stdout")

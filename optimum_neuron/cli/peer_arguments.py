@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 
-from ..exporters import WITHOUT_EFFECT
-from ..sources.pipelines import ADDITION_SYNONYMS
 from .arguments import positive_int
 
 _NUMBERS, _SWITCHES = ("patch_size", "vae_scale_factor"), ("disable_fast_relayout", "disable_fallback")
@@ -28,6 +26,9 @@ _OF_ONE_VALUE, _OF_NUMBERS = ("unet",), ("lora_scales", "ip_adapter_scale")
 
 
 def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
+    from ..exporters import WITHOUT_EFFECT
+    from ..sources.pipelines import ADDITION_SYNONYMS
+
     group = parser.add_argument_group("options of Optimum Neuron without a meaning here")
     for name in (*_NUMBERS, *_SWITCHES):
         meaning = f"changes nothing: {WITHOUT_EFFECT[name]}"

@@ -9,7 +9,6 @@ import argparse
 import logging
 
 from ..base import env
-from ..exporters import OTHER_NAMES
 from .arguments import positive_int
 
 logger = logging.getLogger(__name__)
@@ -31,6 +30,8 @@ def add_served_models(parser: argparse.ArgumentParser) -> None:
 
 def add_server_peers(parser: argparse.ArgumentParser) -> None:
     """Add the other arguments."""
+    from ..exporters import OTHER_NAMES
+
     group = parser.add_argument_group("names of Optimum Neuron and vLLM")
     for name in ("max_model_len", "max_num_seqs"):
         ours = OTHER_NAMES[name]

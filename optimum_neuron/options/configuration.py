@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
@@ -25,6 +25,7 @@ from .decoder_options import (
     require_kernel_blocks,
     wrong_type,
 )
+from .hooks import HOOKS
 from .option import MODEL_GROUP, ChecksKeywords, HasOptions, check_known, option, options_of
 from .peer_attributes import (
     CONFIG_FILE as CONFIG_FILE,
@@ -52,17 +53,6 @@ DEGREES = ("tensor_parallel_size", "pipeline_parallel_size")
 _CHOICES = {"auto_cast": AutoCast, "auto_cast_type": AutoCastType, "optlevel": OptLevel, "torch_dtype": TorchDtype}
 _NAMES = {"task": "text-generation", "target": "inf2", "instance_type": "inf2.xlarge"}
 """Fields that hold a name, each with an example."""
-
-
-class Hooks:
-    """Functions that packages above provide; `wiring.py` sets them."""
-
-    exported_config: Callable[[str | Path, Mapping[str, Any]], CompileConfig]
-    """Return the configuration of an exported model."""
-
-
-HOOKS = Hooks()
-"""The hooks of this process."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

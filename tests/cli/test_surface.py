@@ -141,7 +141,10 @@ def commands():
     root = RootOptimumCLICommand("Optimum CLI tool", usage="optimum-cli")
     export = ExportCommand(root.subparsers)
     register_optimum_cli_subcommand(NeuronExportCommand, parent_command=export)
-    return {**leaves(NeuronCommand(root.subparsers)), "export": export.registered_subcommands[0]}
+    found = {**leaves(NeuronCommand(root.subparsers)), "export": export.registered_subcommands[0]}
+    for command in found.values():
+        command.parser.declared()
+    return found
 
 
 def test_surface_is_pinned(commands):
