@@ -54,7 +54,7 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
     root = RootOptimumCLICommand("Optimum CLI tool", usage="optimum-cli")
     export = ExportCommand(root.subparsers)
     register_optimum_cli_subcommand(NeuronExportCommand, parent_command=export)
-    found = {"export neuron": export.registered_subcommands[0].parser}
+    found = {"export neuron": export.registered_subcommands[0].parser.declared()}
 
     def walk(command, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
         words = (*words, command.COMMAND.name)
