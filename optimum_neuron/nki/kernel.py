@@ -23,7 +23,7 @@ import torch
 
 from ..base import env
 from ..base.after_import import after_import
-from ..errors import KernelError
+from ..errors import ConfigError, KernelError
 from ..hardware import Target
 from ..upstream.torch import register_constant
 from . import columns as columns  # registers the views by indices
@@ -90,6 +90,8 @@ class Kernel:
         """Return the kernel for a grid, as in `kernel[2](x)`."""
         items = grid if isinstance(grid, tuple | list) else (grid,)
         sizes = tuple(size if isinstance(size, int) else operator.index(size) for size in items)
+        if min(sizes, default=1) < 1:
+            raise ConfigError(f"A kernel has the grid {sizes}.", hint="Use sizes of at least 1.", grid=sizes)
         made = self.changed(grid=sizes)
         # Dynamo takes objects that were made outside of the function that it compiles, and numbers.
         made.base = self if self.base is None else self.base

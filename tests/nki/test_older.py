@@ -96,6 +96,20 @@ def test_average_pool_with_five_dimensions_of_indices():
     )
 
 
+def test_one_element_is_loaded_and_an_empty_grid_is_refused():
+    @jit
+    def body(x):
+        out = output((1, 1))
+        nl.store(out, nl.load(x[1, 2]))
+        return out
+
+    x = normal(2, 3)
+    np.testing.assert_array_equal(body(x), x[1:, 2:])
+    with pytest.raises(ConfigError) as error:
+        body[0](x)
+    assert error.value.details["grid"] == (0,)
+
+
 def test_slices_behind_the_end_are_cut_by_a_mask_and_steps_go_backward():
     @jit
     def body(x):

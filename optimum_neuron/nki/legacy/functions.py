@@ -37,9 +37,10 @@ from .tiles import (
 
 @published(LANGUAGE)
 def load(src: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
-    """Copy from HBM to a new tile in SBUF; elements that the mask leaves out are undefined."""
+    """Copy from HBM to a new tile in SBUF, of one element for a number; what the mask leaves out is undefined."""
     _require(src, "load", "src", is_hbm=True)
-    result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
+    shape = src.shape or (1, 1)
+    result, region = fresh(shape, src.dtype if dtype is None else dtype), Region.of(mask, shape)
     if not region.is_empty:
         copy_to(result.part(region), resolved(src, mask))
     return masked(result, region)
