@@ -34,6 +34,8 @@ Kind = Literal["model", "kernel", "script"]
 _TABLES: Mapping[str, Kind] = {"models": "model", "kernels": "kernel", "scripts": "script"}
 _KEYS = {"kernel": ("kernel", "arguments", "grid", "target", "limits"), "script": ("script", "arguments", "limits")}
 _OF_DATASETS = ("file", "column", "tokenizer")
+FILES = ("constants", "draft_model")
+"""Options of a model that name a file or folder, from the folder of the budget."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,7 @@ def _entry(path: Path, kind: Kind, name: str, table: object) -> Entry:
         message = f"{where} of {path} limits padding_share without a data set."
         raise ConfigError(message, hint='Write dataset = { file = "..." } in it.', path=str(path), entry=name)
     subject = _located(path, kind, table[kind])
+    options |= {key: _located(path, kind, value) for key in FILES if isinstance(value := options.get(key), str)}
     return Entry(kind=kind, name=name, subject=subject, options=options, limits=limits, dataset=dataset)
 
 

@@ -97,8 +97,16 @@ def _key_of_kernel(entry: Entry) -> dict[str, Any]:
 def _key_of_model(entry: Entry) -> dict[str, Any]:
     from ..sources import find_folder
 
-    checkpoint = checkpoint_hash(find_folder(entry.subject, with_weights=False))
-    return {**_named(entry), "content": {"checkpoint": checkpoint, "instance": env.instance_type()}}
+    def content_of(model: str) -> str:
+        return checkpoint_hash(find_folder(model, with_weights=False))
+
+    content: dict[str, Any] = {"checkpoint": content_of(entry.subject), "instance": env.instance_type()}
+    if draft := entry.options.get("draft_model"):
+        content["draft"] = content_of(draft)
+    if file := entry.options.get("constants"):  # the estimate says why a file cannot be read
+        path = Path(file)
+        content["constants"] = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    return {**_named(entry), "content": content}
 
 
 def _measured_model(entry: Entry) -> Measured:

@@ -17,7 +17,7 @@ from .markup import (
     table as table,
 )
 from .notebook import embedded as embedded
-from .page import Page as Page, plot_script as plot_script, rows_table as rows_table
+from .page import Axis as Axis, Page as Page, plot_script as plot_script, rows_table as rows_table
 from .quantities import (
     QUANTITIES as QUANTITIES,
     TRAINING_QUANTITIES as TRAINING_QUANTITIES,

@@ -21,7 +21,11 @@ from ..errors import ConfigError
 from .graph import GraphProfile
 from .kernels import KernelEvent, KernelProfile
 from .operators import OperatorTime
+from .overview import overview
 from .table import Row, rows_of
+
+NOTEBOOK_ROWS = 20
+"""Rows of the bottleneck table that a notebook shows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,6 +160,12 @@ class Profile:
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
         }
+
+    def _repr_html_(self) -> str:
+        """Show the totals, the longest rows, and the notes in a notebook; `report.page` draws the calls besides."""
+        from ..pages import embedded
+
+        return embedded(overview(self.to_dict(top=NOTEBOOK_ROWS)), height=480)
 
     def to_json(self) -> str:
         """Everything, for another process."""

@@ -12,7 +12,8 @@ from optimum_neuron.budgets.limits import LIMITS
 from optimum_neuron.budgets.report import check_budget, record_file
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.nki import analyze, load_kernel, parse_argument
-from optimum_neuron.simulator import QUANTITIES, estimate
+from optimum_neuron.simulator import QUANTITIES, constants, estimate, flat
+from optimum_neuron.simulator.fitted import to_file, with_flat
 from tests.raising import raises
 from tests.tiny import tiny_config
 
@@ -93,6 +94,20 @@ def test_model_is_measured_as_estimate_and_check_do(tmp_path):
     expected = estimate(tmp_path / "tiny", instance="trn1.2xlarge", sequence_length=32)
     assert rows["tpot_ms"].value == expected.tpot_ms.value
     assert any(name.startswith("aten.") and "layers.0" in name for name in report.measured["chat"].operators)
+
+
+def test_constants_of_a_budget_are_beside_it_and_read_again(tmp_path):
+    tiny_config("llama", architectures=["LlamaForCausalLM"]).save_pretrained(tmp_path / "tiny")
+    path, options = tmp_path / "neuron.toml", {"instance": "trn1.2xlarge", "sequence_length": 32}
+    shapes = "".join(f"{key} = {value!r}\n" for key, value in options.items())
+    path.write_text(f'[models.chat]\nmodel = "tiny"\n{shapes}constants = "mine.json"\nlimits = {{ tpot_ms = 1e9 }}\n')
+    for scale in (1.0, 3.0):
+        mine = {name: value * (scale if "launch" in name else 1) for name, value in flat(constants()).items()}
+        (tmp_path / "mine.json").write_text(json.dumps(to_file(with_flat(constants(), mine))))
+        expected = estimate(tmp_path / "tiny", constants=tmp_path / "mine.json", **options)
+        (row,) = check_budget(path).rows
+        assert row.value == pytest.approx(expected.tpot_ms.value)
+    assert expected.tpot_ms.value > estimate(tmp_path / "tiny", **options).tpot_ms.value
 
 
 def test_limits_of_models_are_quantities_of_an_estimate():

@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from optimum_neuron.base import wording
 from optimum_neuron.profiling import drawing, page, report, short_line
 from tests.markup import Checked
 
@@ -96,3 +97,14 @@ def test_browser_renders_report(profile, tmp_path):
     )
     assert result.stdout.count("<svg") == 3 and result.stdout.count("<circle") == len(drawn(path.read_text())["points"])
     assert result.stdout.count('class="b-') > 100 and "Uncaught" not in result.stderr
+
+
+def test_notebook_shows_totals_and_longest_rows(profile):
+    notebook = parsed(profile._repr_html_())
+    (frame,) = [attributes for tag, attributes in notebook.found if tag == "iframe"]
+    assert frame["sandbox"] == "allow-scripts"
+    output, data = " ".join(notebook.text), profile.to_dict()
+    assert wording.time_span(data["device_us"] / 1e6) in output and "80 % interval" in output and "simulated" in output
+    (plot,) = drawn(frame["srcdoc"])["plots"].values()
+    assert [bar["value"] for bar in plot["rows"]] == [row["time_us"] for row in data["operators"][:20]]
+    assert sum(bar["value"] for bar in plot["rows"]) <= data["device_us"] * (1 + 1e-9)
