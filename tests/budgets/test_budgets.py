@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from xml.etree import ElementTree
 
@@ -12,8 +13,7 @@ from optimum_neuron.budgets.limits import LIMITS
 from optimum_neuron.budgets.report import check_budget, record_file
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.nki import analyze, load_kernel, parse_argument
-from optimum_neuron.simulator import QUANTITIES, constants, estimate, flat
-from optimum_neuron.simulator.fitted import to_file, with_flat
+from optimum_neuron.simulator import FORMAT, QUANTITIES, constants, estimate
 from tests.raising import raises
 from tests.tiny import tiny_config
 
@@ -102,8 +102,10 @@ def test_constants_of_a_budget_are_beside_it_and_read_again(tmp_path):
     shapes = "".join(f"{key} = {value!r}\n" for key, value in options.items())
     path.write_text(f'[models.chat]\nmodel = "tiny"\n{shapes}constants = "mine.json"\nlimits = {{ tpot_ms = 1e9 }}\n')
     for scale in (1.0, 3.0):
-        mine = {name: value * (scale if "launch" in name else 1) for name, value in flat(constants()).items()}
-        (tmp_path / "mine.json").write_text(json.dumps(to_file(with_flat(constants(), mine))))
+        mine = {"format": FORMAT, **dataclasses.asdict(constants())}
+        for core in mine["cores"].values():
+            core["launch_us"] *= scale
+        (tmp_path / "mine.json").write_text(json.dumps(mine))
         expected = estimate(tmp_path / "tiny", constants=tmp_path / "mine.json", **options)
         (row,) = check_budget(path).rows
         assert row.value == pytest.approx(expected.tpot_ms.value)
