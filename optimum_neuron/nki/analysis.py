@@ -15,8 +15,7 @@ from typing import Any
 
 from ..base.core import Choice
 from ..errors import ConfigError
-from .advice import Advice, advise
-from .contention import contention
+from .advice import Advice, advise, contention
 from .core import Core, Record, Unwritten
 from .elements import UninitializedReadWarning
 from .hazards import Hazard, Race, core_races, hazards_of, pairs_of, placement_races

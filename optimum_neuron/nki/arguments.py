@@ -13,10 +13,9 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
-from .core import current, quoted, refuse
+from .core import Rule, current, quoted, refuse
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
-from .rulebook import Rule
 from .tensor import NkiTensor
 
 

@@ -29,7 +29,7 @@ from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target, target_of_kernels
 from .memory import Buffer, Storage
 from .random_numbers import Xorwow
-from .rulebook import Rule
+from .rulebook import Rule as Rule
 from .world import World
 
 DEFAULT_PLATFORM = "trn3"

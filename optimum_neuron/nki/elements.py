@@ -12,10 +12,9 @@ from typing import Any, Self
 
 import torch
 
-from .core import Access, Unwritten, current, kernel_line, refuse, require, running
+from .core import Access, Rule, Unwritten, current, kernel_line, refuse, require, running
 from .dtypes import DtypeName, Format, bits_of, rounded
 from .memory import Buffer, Storage
-from .rulebook import Rule
 
 
 class UninitializedReadWarning(UserWarning):

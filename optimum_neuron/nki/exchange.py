@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from .core import Core, kernel_line, refuse, require
-from .rulebook import Rule
+from .core import Core, Rule, kernel_line, refuse, require
 from .world import Key, Post
 
 

@@ -26,7 +26,7 @@ from ..base.after_import import after_import
 from ..errors import ConfigError, KernelError
 from ..hardware import Target
 from ..upstream.torch import register_constant
-from . import columns as columns  # registers the views by indices
+from . import indirect as indirect  # registers the views by indices
 from .arguments import Arguments, tensors_in
 from .core import Core, Grid, Record, default_target, first_line, quoted, running, use
 from .platform import check

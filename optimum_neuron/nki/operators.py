@@ -19,8 +19,7 @@ import torch
 from torch.nn import functional as F
 
 from ..base.foreign import name_of
-from .core import require
-from .rulebook import Rule
+from .core import Rule, require
 
 Function = Callable[..., torch.Tensor]
 

@@ -6,9 +6,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from .core import refuse, require
+from .core import Rule, refuse, require
 from .elements import Elements
-from .rulebook import Rule
 
 Pattern = Sequence[str | Sequence[str]]
 

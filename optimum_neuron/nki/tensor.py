@@ -14,16 +14,15 @@ from typing import Any
 
 import torch
 
-from .core import refuse, require
+from .core import Rule, refuse, require
 from .dtypes import FORMATS, Dtype, dtype_name
 from .elements import Elements
 from .rearranging import Pattern, arrangement
-from .rulebook import Rule
 
 Slice = slice
 """The builtin, which the method of the same name hides in the class."""
 CHOICES: dict[str, Callable[..., NkiTensor]] = {}
-"""Views whose elements indices in memory choose, by name: `indirect.py` and `columns.py` know how."""
+"""Views whose elements indices in memory choose, by name: `indirect.py` knows how."""
 
 
 def choice(function: Callable[..., NkiTensor]) -> Callable[..., NkiTensor]:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ..core import Core, kernel_line, refuse
+from ..core import Core, Rule, kernel_line, refuse
 from ..exchange import exchange
 from ..instructions import Engine, Instruction, is_among
 from ..memory import Buffer
 from ..operators import Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 
 Parts = dict[int, tuple[torch.Tensor, ...]]

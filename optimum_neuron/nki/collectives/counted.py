@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from ..core import Core, current, require
+from ..core import Core, Rule, current, require
 from ..exchange import exchange
 from ..instructions import execute
 from ..memory import Buffer
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .base import HBM, Collective, Parts, check_priority
 from .groups import ReplicaGroup, tensor_pair

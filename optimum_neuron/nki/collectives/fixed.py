@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import current, require
+from ..core import Rule, current, require
 from ..instructions import SBUF
 from ..memory import Buffer
-from ..rulebook import Rule
 from .base import HBM, all_reduced, exchanged, gathered, scattered
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..core import Core, current, require
+from ..core import Core, Rule, current, require
 from ..instructions import SBUF, execute
 from ..memory import Buffer
 from ..operators import Operator, as_operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .base import Collective, check_priority
 

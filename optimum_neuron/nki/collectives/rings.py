@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from ..core import current, require
+from ..core import Rule, current, require
 from ..instructions import VirtualRegister
-from ..rulebook import Rule
 from .base import HBM, Collective, Parts, passed_on, reduced
 from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
 

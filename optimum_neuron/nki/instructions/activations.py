@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, refuse, require
+from ..core import Core, Rule, refuse, require
 from ..cost import ASSUMED, ISA
 from ..operators import OPERATORS, Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import FUNCTIONS, Engine, Instruction, Operand, function, instruction

@@ -23,12 +23,11 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ...errors import KernelError
 from .. import cost
-from ..core import Core, Record, current, refuse, require
+from ..core import Core, Record, Rule, current, refuse, require
 from ..cost import InstructionCost
 from ..memory import Buffer
 from ..microscaling import QUADRANT
 from ..operators import Operator, as_operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .handles import NkiInstruction
 

@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from .. import cost
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED, V3
 from ..memory import Buffer
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, instruction

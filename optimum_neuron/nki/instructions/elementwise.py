@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 
 from .. import cost
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ISA, SHORT
 from ..dtypes import lowest_bits
 from ..memory import Buffer
 from ..operators import Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, Operand, instruction

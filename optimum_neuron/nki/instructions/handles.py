@@ -5,8 +5,7 @@ The order of a simulated kernel is that of its Python, so results do not change:
 
 from __future__ import annotations
 
-from ..core import Core, require
-from ..rulebook import Rule
+from ..core import Core, Rule, require
 
 
 class NkiInstruction:

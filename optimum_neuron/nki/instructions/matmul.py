@@ -11,10 +11,9 @@ import enum
 import torch
 
 from .. import cost
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ISA
 from ..memory import Buffer
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import PSUM, SBUF, Engine, Instruction, instruction

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, instruction

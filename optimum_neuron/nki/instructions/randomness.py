@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ..core import Core, refuse, require
+from ..core import Core, Rule, refuse, require
 from ..cost import ASSUMED, ISA
 from ..dtypes import lowest_bits
 from ..random_numbers import Xorwow
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, Operand, instruction

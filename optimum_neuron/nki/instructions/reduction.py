@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from .. import cost
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..operators import Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd, read_accumulators

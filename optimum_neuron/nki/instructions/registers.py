@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from ..core import Core, current, kernel_line, refuse, require, running, source_of
+from ..core import Core, Rule, current, kernel_line, refuse, require, running, source_of
 from ..cost import ASSUMED
 from ..memory import Buffer
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, function, instruction

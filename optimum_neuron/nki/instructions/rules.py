@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from ..core import Core, refuse, require
+from ..core import Core, Rule, refuse, require
 from ..dtypes import as_float32
 from ..memory import Buffer
 from ..operators import Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 
 INTEGERS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32", "bool"})

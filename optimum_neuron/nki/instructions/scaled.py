@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from .. import cost, microscaling as mx
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import PSUM, SBUF, Engine, Instruction, instruction

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 import torch
 
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ISA, TOPK
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, instruction

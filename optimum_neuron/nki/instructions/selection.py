@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..dtypes import as_float32
 from ..operators import OPERATORS, Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .activations import ReduceCmd

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED, DMA, ISA, SHORT, V3
 from ..dtypes import PACKED, as_float32
 from ..memory import Buffer
 from ..operators import as_operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, Operand, instruction

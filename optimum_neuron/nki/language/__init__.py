@@ -11,7 +11,7 @@ from ..dtypes import FORMATS
 from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import NkiTensor
-from . import control, creation, data, objects, random
+from . import control, creation, data, objects
 from .control import no_reorder as no_reorder
 from .creation import fill as fill
 from .elementwise import apply as apply, promoted as promoted
@@ -24,7 +24,7 @@ _NAMES = {
     **{("bool_" if name == "bool" else name): row.name for name, row in FORMATS.items()},
     **{place.name: place for place in Buffer},
     **OPERATORS,
-    **{name: getattr(module, name) for module in (control, creation, data, objects, random) for name in module.__all__},
+    **{name: getattr(module, name) for module in (control, creation, data, objects) for name in module.__all__},
 }
 globals().update(_NAMES)
 __all__ = sorted(_NAMES)

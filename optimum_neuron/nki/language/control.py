@@ -7,10 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..core import current, require, running, target_core
+from ..core import Rule, current, require, running, target_core
 from ..instructions import VirtualRegister
 from ..memory import Buffer
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .objects import NKIObject
 

@@ -13,10 +13,9 @@ import torch
 
 from .. import instructions as ins
 from ..arguments import as_torch
-from ..core import Core, current, kernel_line, refuse, require
+from ..core import Core, Rule, current, kernel_line, refuse, require
 from ..dtypes import FORMATS, Dtype, dtype_name
 from ..memory import Address, Buffer, Storage
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 
 _NAMES = itertools.count()

@@ -1,4 +1,4 @@
-"""Loads, stores, and functions of tiles that are more than one operator."""
+"""Loads, stores, random numbers, and functions of tiles that are more than one operator."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import instructions as ins
-from ..core import require
+from ..core import Rule, require
 from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS
-from ..rulebook import Rule
 from ..tensor import DynamicSlice, NkiTensor
 from .creation import ndarray
 from .elementwise import apply, broadcast_shape, expanded, promoted
@@ -197,7 +196,33 @@ def softmax(x: NkiTensor, axis: object = -1, dtype: Dtype | None = None) -> NkiT
     return apply(OPERATORS["multiply"], powers, total, dtype=x.dtype if dtype is None else dtype)
 
 
+def rand(shape: Sequence[int], dtype: Dtype, buffer: Buffer = Buffer.sbuf, name: str = "") -> NkiTensor:
+    """Make a tensor of uniform numbers from 0 to 1, of 24 random bits each."""
+    result = ndarray(shape, dtype, buffer, name)
+    bits = ndarray(shape, "uint32")
+    ins.rng(bits)
+    ins.tensor_scalar(bits, bits, OPERATORS["right_shift"], 8)
+    tile = result if buffer.is_on_chip else ndarray(shape, dtype)
+    ins.tensor_scalar(tile, bits, OPERATORS["multiply"], 2.0**-24)
+    if not buffer.is_on_chip:
+        ins.dma_copy(result, tile)
+    return result
+
+
+def random_seed(seed: NkiTensor) -> None:
+    """Seed the random numbers with a tile of one element."""
+    ins.set_rng_seed(seed)
+
+
+def dropout(x: NkiTensor, rate: object, dtype: Dtype | None = None) -> NkiTensor:
+    """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
+    result = ndarray(x.shape, x.dtype)
+    ins.dropout(result, x, rate)
+    return result if dtype is None else copy(result, dtype)
+
+
 __all__ = [
-    *("all", "broadcast_to", "copy", "ds", "expand_dims", "gather_flattened", "load", "load_transpose2d", "matmul"),
-    *("max", "mean", "min", "prod", "rms_norm", "softmax", "store", "sum", "transpose", "var", "where"),
+    *("all", "broadcast_to", "copy", "dropout", "ds", "expand_dims", "gather_flattened", "load", "load_transpose2d"),
+    *("matmul", "max", "mean", "min", "prod", "rand", "random_seed", "rms_norm", "softmax", "store", "sum"),
+    *("transpose", "var", "where"),
 ]

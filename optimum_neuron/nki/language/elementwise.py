@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from .. import dtypes, instructions as ins
-from ..core import refuse
+from ..core import Rule, refuse
 from ..dtypes import Dtype, dtype_name
 from ..memory import Buffer
 from ..operators import Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .creation import ndarray
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core import current, refuse, require
+from ..core import Rule, current, refuse, require
 from ..memory import Address, Buffer
-from ..rulebook import Rule
 from .indexing import IndexTile
 from .tiles import IndexedTile, OlderTensor
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..collectives import reduced
-from ..core import current, refuse, require
+from ..core import Rule, current, refuse, require
 from ..dtypes import Dtype
 from ..exchange import exchange
 from ..indirect import IndirectTensor
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
-from ..rulebook import Rule
 from ..tensor import DynamicSlice, NkiTensor
 from .creation import full
 from .indexing import Mask, Region, arange, mgrid

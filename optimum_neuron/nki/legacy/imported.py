@@ -14,9 +14,8 @@ import functools
 from typing import Any
 
 from .. import isa as nisa, language
-from ..core import refuse, require
+from ..core import Rule, refuse, require
 from ..jit import Kernel
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .kernel import DEFAULT_PLATFORM
 

@@ -16,8 +16,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..core import refuse, require
-from ..rulebook import Rule
+from ..core import Rule, refuse, require
 
 Slices = tuple[slice, ...]
 Mask: TypeAlias = npt.ArrayLike | None

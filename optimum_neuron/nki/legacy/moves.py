@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from .. import instructions as ins
-from ..core import refuse, require
+from ..core import Rule, refuse, require
 from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from . import adapters as adapters
 from .indexing import IndexTile, Mask, Region

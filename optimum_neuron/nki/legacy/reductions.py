@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import require
+from ..core import Rule, require
 from ..dtypes import Dtype
 from ..operators import OPERATORS
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .indexing import Mask, Region
 from .published import LANGUAGE, published

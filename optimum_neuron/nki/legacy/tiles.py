@@ -14,11 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from .. import instructions as ins, language
-from ..core import current, refuse, require
+from ..core import Rule, current, refuse, require
 from ..dtypes import FORMATS, Dtype, dtype_name
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .indexing import IndexTile, Mask, Region
 from .views import beyond, check_kinds, check_rank, elements, part_of

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core import refuse, require
+from ..core import Rule, refuse, require
 from ..indirect import IndirectTensor
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .indexing import IndexTile, Region, addresses, strided
 

@@ -21,14 +21,12 @@ from ...base import env
 from ...errors import KernelError
 from ...hardware import Target, resolve_target
 from ..arguments import Arguments
-from ..columns import GROUPS, ColumnTensor
-from ..core import Core, Grid, current, refuse, require, use
+from ..core import Core, Grid, Rule, current, refuse, require, use
 from ..dtypes import FORMATS
-from ..indirect import IndirectTensor, moved_by
+from ..indirect import GROUPS, ColumnTensor, IndirectTensor, moved_by
 from ..instructions import Instruction, VirtualRegister, checked, recorded
 from ..memory import Address, Buffer, Storage
 from ..operators import OPERATORS
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from ..world import World
 from . import document as doc

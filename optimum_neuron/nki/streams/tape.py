@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 
-from ..columns import ColumnTensor
-from ..core import kernel_line, refuse, require
+from ..core import Rule, kernel_line, refuse, require
 from ..elements import Elements
-from ..indirect import IndirectTensor, MovedTensor
+from ..indirect import ColumnTensor, IndirectTensor, MovedTensor
 from ..instructions import Instruction, VirtualRegister
 from ..memory import Storage
 from ..operators import Operator
-from ..rulebook import Rule
 from . import document as doc
 from .folding import Mark, folded
 

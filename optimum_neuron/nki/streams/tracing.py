@@ -18,11 +18,10 @@ from ...errors import KernelError
 from ...hardware import Target
 from ...upstream.torch import disable_current_modes
 from ..arguments import tensors_in
-from ..core import Core, Grid, default_target, refuse, use
+from ..core import Core, Grid, Rule, default_target, refuse, use
 from ..dtypes import FORMATS, dtype_name
 from ..kernel import Kernel
 from ..memory import Buffer, Storage
-from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .document import Input, Output, Stream, View
 from .tape import Tape, Tensors

@@ -8,9 +8,8 @@ import types
 import typing
 from typing import Any
 
-from ..core import refuse
+from ..core import Rule, refuse
 from ..instructions import ENUMS as ENUMS, INSTRUCTIONS, Instruction
-from ..rulebook import Rule
 from .document import Step
 
 
