@@ -7,6 +7,7 @@ other on the physical core that their grid names. Files that are written say tha
 
 from __future__ import annotations
 
+import collections
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from ..kernel import Kernel, launch_on_cores
 from ..timeline import Event, schedule
 from .grid import physical_core
 from .kernel import kernel_of
+from .published import signature_of
 
 MODES = ("auto", "jax", "torchxla", "torch", "trace", "simulation")
 _NOT_NEEDED = {"additional_compile_opt", "kernel_return", "show_compiler_tb", "debug_kernel"}
@@ -56,7 +58,7 @@ class BenchmarkResult:
 class Measured:
     """A kernel whose calls also say how long they would take."""
 
-    def __init__(self, kernel: Kernel, after: Callable[[Measured, list[Event]], None]) -> None:
+    def __init__(self, kernel: Kernel, after: After) -> None:
         self.kernel, self._after = kernel, after
         self.benchmark_result: BenchmarkResult | None = None
         functools.update_wrapper(self, kernel, updated=())
@@ -78,30 +80,70 @@ class Measured:
         return result
 
 
+After = Callable[[Measured, list[Event]], None]
+"""What a call does with its instructions in time."""
+Options = Mapping[str, Any]
+_FILES = "save_neff_name save_trace_name artifacts_dir additional_compile_opt"
+
+
 def _latency_us(events: list[Event]) -> float:
     return max((event.end_ns for event in events), default=0.0) / 1e3
 
 
-def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+def _measuring(options: str, first: str = "kernel") -> Callable[[Callable[[Options], After]], Callable[..., Any]]:
+    """Make a decorator of kernels: the function is given its options, and returns what each call does at its end."""
+
+    def made(prepare: Callable[[Options], After]) -> Callable[..., Any]:
+        def decorator(*args: Any, **kwargs: Any) -> Any:
+            kernel = args[0] if args else kwargs.pop(first, None)
+            if unknown := sorted(set(kwargs) - set(options.split())):
+                message = f"nki.{prepare.__name__} has no option {', '.join(unknown)} here."
+                raise ConfigError(message, hint=f"Its options are {', '.join(options.split())}.", options=unknown)
+            if kernel is None:
+                return functools.partial(decorator, **kwargs)
+            plain = kernel.kernel if isinstance(kernel, Measured) else kernel_of(kernel)
+            return Measured(plain, prepare(kwargs))
+
+        decorator.__name__, decorator.__doc__ = prepare.__name__, prepare.__doc__
+        decorator.__signature__ = signature_of(f"{first}=None **kwargs", {"None": None})  # type: ignore[attr-defined]
+        return decorator
+
+    return made
+
+
+@_measuring(_FILES)
+def baremetal(options: Options) -> After:
     """Make a kernel that is called with NumPy arrays.
 
     Args:
         kernel: the kernel.
         **kwargs: `save_neff_name` and `save_trace_name` (files for its instructions and their simulated timeline),
-            `artifacts_dir` (an empty folder for both), `additional_compile_opt` (must be empty).
+            `artifacts_dir` (an empty folder for both), `additional_compile_opt` (changes nothing).
     """
-    options = _options("baremetal", kwargs, "save_neff_name save_trace_name artifacts_dir additional_compile_opt")
-    if kernel is None:
-        return functools.partial(baremetal, **kwargs)
-    folder = _empty_folder(options.get("artifacts_dir"))
+    return _saving(options)
+
+
+def _saving(options: Options) -> After:
+    """Return what writes the instructions and the timeline of a call to the files that options name."""
+    folder = Path(options.get("artifacts_dir") or "")
+    is_given = options.get("artifacts_dir") is not None
+    if is_given:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            message = f"artifacts_dir={str(folder)!r} is not empty."
+            raise ConfigError(message, hint="Pass a folder that is empty or does not exist.", artifacts_dir=str(folder))
 
     def after(measured: Measured, events: list[Event]) -> None:
-        save(measured.kernel, events, folder, options)
+        if neff := options.get("save_neff_name") or ("file.neff" if is_given else None):
+            _write(folder / neff, _instructions(measured, events))
+        if timeline := options.get("save_trace_name") or ("profile.ntff" if is_given else None):
+            _write(folder / timeline, trace_of(events))
 
-    return Measured(_kernel(kernel), after)
+    return after
 
 
-def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+@_measuring(f"warmup iters device_count {_FILES}")
+def benchmark(options: Options) -> After:
     """Make a kernel whose calls simulate its latency, print it, and keep it in `benchmark_result.nc_latency`.
 
     Args:
@@ -109,11 +151,7 @@ def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         **kwargs: `warmup` and `iters` (calls of a measurement, which a simulation needs not: they are printed),
             `device_count`, and the options of `baremetal`.
     """
-    names = "warmup iters device_count save_neff_name save_trace_name artifacts_dir additional_compile_opt"
-    options = _options("benchmark", kwargs, names)
-    if kernel is None:
-        return functools.partial(benchmark, **kwargs)
-    folder = _empty_folder(options.get("artifacts_dir"))
+    save = _saving(options)
 
     def after(measured: Measured, events: list[Event]) -> None:
         assert measured.benchmark_result is not None
@@ -121,12 +159,15 @@ def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         calls = f"warmup={options.get('warmup', 10)}, iters={options.get('iters', 100)}"
         print(f"Simulated latency of {measured.kernel.function.__name__} ({calls}; not measured, so without spread)")
         print("  ".join(f"p{each}: {latency.get_latency_percentile(each):.2f} us" for each in PERCENTILES))
-        save(measured.kernel, events, folder, options)
+        save(measured, events)
 
-    return Measured(_kernel(kernel), after)
+    return after
 
 
-def profile(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+@_measuring(
+    "working_directory save_neff_name save_trace_name overwrite num_execs profile_nth additional_compile_opt", "func"
+)
+def profile(options: Options) -> After:
     """Make a kernel whose calls write instructions, simulated timelines, and summaries to a folder.
 
     Args:
@@ -134,88 +175,43 @@ def profile(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         **kwargs: `working_directory` (an absolute path), `save_neff_name` ("file.neff"), `save_trace_name`
             ("profile.ntff"), `overwrite`, `num_execs` (1) and `profile_nth` (1): each n-th execution has its files.
     """
-    names = "working_directory save_neff_name save_trace_name overwrite num_execs profile_nth additional_compile_opt"
-    options = _options("profile", kwargs, names)
-    if func is None:
-        return functools.partial(profile, **kwargs)
     folder = Path(str(options.get("working_directory", "")))
     if not folder.is_absolute():
         message = f"nki.profile working_directory={str(folder)!r} is no absolute path."
         raise ConfigError(message, hint="Pass an absolute path.", working_directory=str(folder))
+    stem = Path(options.get("save_trace_name", "profile.ntff")).stem
+    count, step = int(options.get("num_execs", 1)), int(options.get("profile_nth", 1))
 
     def after(measured: Measured, events: list[Event]) -> None:
-        _save_profile(measured, events, folder, options)
+        if folder.exists() and any(folder.iterdir()) and not options.get("overwrite", False):
+            message = f"nki.profile working_directory={str(folder)!r} is not empty."
+            raise ConfigError(message, hint="Pass overwrite=True, or another folder.", working_directory=str(folder))
+        (folder / "json_reports").mkdir(parents=True, exist_ok=True)
+        _write(folder / options.get("save_neff_name", "file.neff"), _instructions(measured, events))
+        busy_us: dict[str, float] = collections.defaultdict(float)
+        for event in events:
+            busy_us[event.record.engine] += event.busy_ns / 1e3
+        report = {"simulated": True, "total_us": _latency_us(events), "busy_us": busy_us}
+        for number in range(step, count + 1, step) if count >= step else (step,):
+            name = stem if number == 1 else f"{stem}_exec_{number}"
+            _write(folder / f"{name}.ntff", trace_of(events))
+            _write(folder / "json_reports" / f"{name}.json", report)
 
-    return Measured(_kernel(func), after)
-
-
-def _kernel(function: Callable[..., Any]) -> Kernel:
-    return function.kernel if isinstance(function, Measured) else kernel_of(function)
-
-
-def _options(function: str, options: Mapping[str, Any], names: str) -> dict[str, Any]:
-    unknown = sorted(set(options) - set(names.split()))
-    if unknown:
-        message = f"nki.{function} has no option {', '.join(unknown)} here."
-        raise ConfigError(message, hint=f"Its options are {', '.join(names.split())}.", options=unknown)
-    return dict(options)
-
-
-def _empty_folder(folder: Any) -> Path | None:
-    if folder is None:
-        return None
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        message = f"artifacts_dir={str(path)!r} is not empty."
-        raise ConfigError(message, hint="Pass a folder that is empty or does not exist.", artifacts_dir=str(path))
-    return path
+    return after
 
 
 def _write(path: Path, content: object) -> None:
     write_bytes(path, json.dumps(content).encode(), error=ConfigError)
 
 
-def save(kernel: Kernel, events: list[Event], folder: Path | None, options: Mapping[str, Any]) -> None:
-    """Write the instructions and the timeline of a call to the files that its options name."""
-    base = folder or Path()
-    neff = options.get("save_neff_name") or ("file.neff" if folder else None)
-    timeline = options.get("save_trace_name") or ("profile.ntff" if folder else None)
-    if neff:
-        _write(base / neff, _instructions(kernel, events))
-    if timeline:
-        _write(base / timeline, trace_of(events))
-
-
-def _instructions(kernel: Kernel, events: list[Event]) -> dict[str, Any]:
+def _instructions(measured: Measured, events: list[Event]) -> dict[str, Any]:
     """Return a stream as data; no device executes it."""
-    rows = [
-        {"opcode": event.record.opcode, "engine": event.record.engine, "cycles": event.record.cycles}
-        for event in events
-    ]
-    return {"simulated": True, "kernel": kernel.function.__name__, "instructions": rows}
+    records = [event.record for event in events]
+    rows = [{"opcode": one.opcode, "engine": one.engine, "cycles": one.cycles} for one in records]
+    return {"simulated": True, "kernel": measured.kernel.function.__name__, "instructions": rows}
 
 
-def _save_profile(measured: Measured, events: list[Event], folder: Path, options: Mapping[str, Any]) -> None:
-    if folder.exists() and any(folder.iterdir()) and not options.get("overwrite", False):
-        message = f"nki.profile working_directory={str(folder)!r} is not empty."
-        raise ConfigError(message, hint="Pass overwrite=True, or another folder.", working_directory=str(folder))
-    reports = folder / "json_reports"
-    reports.mkdir(parents=True, exist_ok=True)
-    neff, name = options.get("save_neff_name", "file.neff"), options.get("save_trace_name", "profile.ntff")
-    _write(folder / neff, _instructions(measured.kernel, events))
-    count, step = int(options.get("num_execs", 1)), int(options.get("profile_nth", 1))
-    for number in range(step, count + 1, step) if count >= step else (step,):
-        stem = Path(name).stem if number == 1 else f"{Path(name).stem}_exec_{number}"
-        _write(folder / f"{stem}.ntff", trace_of(events))
-        busy: dict[str, float] = {}
-        for event in events:
-            busy[event.record.engine] = busy.get(event.record.engine, 0.0) + event.busy_ns / 1e3
-        report = {"simulated": True, "total_us": _latency_us(events), "busy_us": busy}
-        _write(reports / f"{stem}.json", report)
-
-
-_MEASURING: dict[str, Callable[..., Any]] = {one.__name__: one for one in (baremetal, benchmark, profile)}
+_MEASURING = {"baremetal": baremetal, "benchmark": benchmark, "profile": profile}
 
 
 def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:

@@ -70,5 +70,7 @@ def signature_of(parameters: str, defaults: Mapping[str, object]) -> inspect.Sig
         if name == "*":
             kind = inspect.Parameter.KEYWORD_ONLY
             continue
+        if name.startswith("**"):
+            name, kind = name[2:], inspect.Parameter.VAR_KEYWORD
         found.append(inspect.Parameter(name, kind, default=defaults[default] if default else inspect.Parameter.empty))
     return inspect.Signature(found)

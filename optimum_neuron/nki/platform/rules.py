@@ -98,91 +98,60 @@ class _Reader:
         self._done.add(code)
 
     def _look(self, node: ast.AST, function: object) -> None:
-        unknown = syntax.STATEMENTS.get(type(node))
-        if unknown is not None:
-            self._add(node, function, unknown.rule, f"This is {unknown.what}.", unknown.hint, syntax.FRONT_END)
-        elif isinstance(node, ast.With) and not all(_keeps_order(item.context_expr) for item in node.items):
-            hint = "Use nl.no_reorder, or write the statements without it."
-            self._add(node, function, "with", "This is a with statement.", hint, syntax.FRONT_END)
-        elif isinstance(node, ast.Constant):
-            self._constant(node, function)
-        elif isinstance(node, ast.Dict):
-            self._keys(node, function)
-        elif isinstance(node, ast.Call):
-            self._call(node, function)
-        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-            self._value(node, function)
-
-    def _constant(self, node: ast.Constant, function: object) -> None:
-        value = node.value
-        if isinstance(value, complex | bytes):
-            message, hint = f"This is a {type(value).__name__} value.", "Use None, bool, int, float or text."
-            self._add(node, function, "value", message, hint, syntax.GUIDE)
-        elif isinstance(value, int) and not -syntax.INT32 <= value < syntax.INT32:
-            hint = "Use numbers of 32 bits."
-            self._add(node, function, "value", f"{value} needs more than 32 bits.", hint, syntax.GUIDE)
-
-    def _keys(self, node: ast.Dict, function: object) -> None:
-        for key in node.keys:
-            if isinstance(key, ast.Constant) and not isinstance(key.value, str):
-                message = f"The key {key.value!r} of a dict is no text."
-                self._add(node, function, "dict", message, "Use text as keys.", syntax.GUIDE)
-
-    def _value(self, node: ast.Name | ast.Attribute, function: object) -> None:
-        value = _found(node, function)
-        if isinstance(value, np.ndarray | torch.Tensor):
-            message = f"{ast.unparse(node)} is an array outside the kernel."
-            self._add(node, function, "closure", message, "Pass it as an argument.", syntax.GUIDE)
+        add = functools.partial(self._add, node, function)
+        match node:
+            case ast.With() if not all(_keeps_order(item.context_expr) for item in node.items):
+                add(syntax.WITH)
+            case ast.Constant(value=complex() | bytes() as value):
+                add(syntax.VALUE, kind=type(value).__name__)
+            case ast.Constant(value=int() as value) if not -syntax.INT32 <= value < syntax.INT32:
+                add(syntax.WIDE, value=value)
+            case ast.Dict():
+                for key in node.keys:
+                    if isinstance(key, ast.Constant) and not isinstance(key.value, str):
+                        add(syntax.KEY, key=key.value)
+            case ast.Call():
+                self._call(node, function)
+            case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
+                if isinstance(_found(node, function), np.ndarray | torch.Tensor):
+                    add(syntax.CLOSURE, text=ast.unparse(node))
+            case _ if type(node) in syntax.STATEMENTS:
+                add(syntax.STATEMENTS[type(node)])
 
     def _call(self, node: ast.Call, function: object) -> None:
         found = _found(node.func, function)
-        if found is _MISSING or isinstance(found, Operator):
+        if found is _MISSING or isinstance(found, Operator) or _module(called := _plain(found)) in _OURS:
             return
-        called, name = _plain(found), ast.unparse(node.func)
-        own_name = name_of(called)
-        if _module(called) in _OURS:
-            return
+        name, own_name = ast.unparse(node.func), name_of(called)
+        add = functools.partial(self._add, node, function, name=name)
         if isinstance(called, type) and called.__module__ != "builtins":
             if not issubclass(called, (nl.NKIObject, enum.Enum)):
-                message = f"The class {name} is none of nl.NKIObject."
-                self._add(node, function, "class", message, "Derive it from nl.NKIObject only.", syntax.GUIDE)
+                add(syntax.CLASS)
         elif vars(builtins).get(own_name) is called:
             if own_name not in syntax.BUILTINS:
-                hint = f"Use {syntax.LOOPS.get(own_name, 'what the language guide has')}."
-                message = f"{name} is a builtin that the compiler does not have."
-                self._add(node, function, "builtin", message, hint, syntax.BUILTIN_SOURCE)
+                add(syntax.BUILTIN, other=syntax.LOOPS.get(own_name, "what the language guide has"))
         elif _module(called) == "math":
             if own_name not in syntax.MATH:
-                message, hint = (
-                    f"The compiler does not have {name}.",
-                    f"It has math.{', math.'.join(sorted(syntax.MATH))}.",
-                )
-                self._add(node, function, "builtin", message, hint, syntax.BUILTIN_SOURCE)
-        elif isinstance(called, types.FunctionType) and not _is_library(called):
-            self._follow(node, function, called)
-        elif callable(called) and _is_library(called):
-            message = f"{name} is a function of {_module(called)}, which runs on the host."
-            hint = "Compute it before the kernel is called, and pass it; or use nki.isa and nki.language."
-            self._add(node, function, "library", message, hint, syntax.GUIDE)
+                add(syntax.MATH_FUNCTION, others=", math.".join(sorted(syntax.MATH)))
+        elif not _is_library(called):
+            if isinstance(called, types.FunctionType) and called.__code__ in self._open:
+                add(syntax.RECURSION)
+            else:
+                self.read(called)
+        elif callable(called):
+            add(syntax.LIBRARY, module=_module(called))
 
-    def _follow(self, node: ast.Call, function: object, called: types.FunctionType) -> None:
-        if called.__code__ in self._open:
-            message = f"{called.__name__} calls itself, and every call is inlined."
-            self._add(node, function, "recursion", message, "Write it as a loop.", syntax.GUIDE)
-        else:
-            self.read(called)
-
-    def _add(self, node: Any, function: Any, rule: str, message: str, hint: str, document: str) -> None:
+    def _add(self, node: Any, function: Any, row: syntax.Syntax, **values: object) -> None:
         code = function.__code__
         number = code.co_firstlineno + node.lineno - 1
         self.problems.append(
             Problem(
-                rule=rule,
-                message=message,
-                hint=hint,
+                rule=row.rule,
+                message=row.message.format(**values),
+                hint=row.hint.format(**values),
                 line=f"{code.co_filename}:{number}",
                 source=linecache.getline(code.co_filename, number).strip(),
-                document=document,
+                document=row.document,
             )
         )
 
