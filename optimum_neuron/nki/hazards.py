@@ -24,7 +24,7 @@ EXACT = 1 << 20
 """Elements up to which two accesses are compared one by one; larger ones by rows and columns."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Hazard(PlainData):
     """Pairs of instructions at the same two lines that a wait orders."""
 
@@ -39,7 +39,7 @@ class Hazard(PlainData):
     num_pairs: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Race(PlainData):
     """Two instructions whose order matters and that nothing orders."""
 
@@ -96,24 +96,16 @@ def hazards_of(stream: Sequence[Record], pairs: Iterable[Pair]) -> list[Hazard]:
         if one.engine != other.engine or one.engine == "dma":
             access = pair.access
             counts[pair.kind, access.name, access.buffer, (one.engine, other.engine), one.line, other.line] += 1
-    return [
-        Hazard(
-            kind=kind, tensor=tensor, buffer=buffer, engines=engines, first_line=one, second_line=other, num_pairs=count
-        )
-        for (kind, tensor, buffer, engines, one, other), count in counts.most_common()
-    ]
+    return [Hazard(*key, count) for key, count in counts.most_common()]
 
 
 def placement_races(stream: Sequence[Record]) -> list[Race]:
     """Return writes to tiles at the bytes of others that are read afterwards."""
     placed: dict[int, list[tuple[int, bool, Access]]] = collections.defaultdict(list)
     for number, record in enumerate(stream):
-        for access in record.reads:
+        for place, access in enumerate((*record.reads, *record.writes)):
             if access.address is not None:
-                placed[access.storage].append((number, False, access))
-        for access in record.writes:
-            if access.address is not None:
-                placed[access.storage].append((number, True, access))
+                placed[access.storage].append((number, place >= len(record.reads), access))
     races: dict[tuple[str, str], Race] = {}
     for mine, uses in placed.items():
         for theirs, others in placed.items():
@@ -131,15 +123,9 @@ def placement_races(stream: Sequence[Record]) -> list[Race]:
 
 
 def _placement(writer: Access, reader: Access, first: str, second: str) -> Race:
-    return Race(
-        rule="placement",
-        message=f"{writer.name} is written at bytes of {reader.name}, which is read afterwards.",
-        hint="Place the tiles apart, or let one end before the other begins.",
-        tensors=(writer.name, reader.name),
-        first_line=first,
-        second_line=second,
-        document=doc.NKI_ALLOCATION,
-    )
+    message = f"{writer.name} is written at bytes of {reader.name}, which is read afterwards."
+    hint = "Place the tiles apart, or let one end before the other begins."
+    return Race("placement", message, hint, (writer.name, reader.name), first, second, doc.NKI_ALLOCATION)
 
 
 def _share_bytes(one: Access, other: Access) -> bool:
@@ -176,15 +162,9 @@ def core_races(streams: Sequence[Sequence[Record]]) -> list[Race]:
 
 
 def _unordered(access: Access, first: str, second: str, core: int, other: int) -> Race:
-    return Race(
-        rule="core_barrier",
-        message=f"Cores {core} and {other} use the same elements of {access.name}, one of them writes, and none waits.",
-        hint="Put nisa.core_barrier between the two, or give each core its own part.",
-        tensors=(access.name,),
-        first_line=first,
-        second_line=second,
-        document=doc.NKI_LNC,
-    )
+    message = f"Cores {core} and {other} use the same elements of {access.name}, one of them writes, and none waits."
+    hint = "Put nisa.core_barrier between the two, or give each core its own part."
+    return Race("core_barrier", message, hint, (access.name,), first, second, doc.NKI_LNC)
 
 
 def share_elements(one: Access, other: Access) -> bool:

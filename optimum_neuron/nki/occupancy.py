@@ -13,7 +13,7 @@ from .core import PlainData, Record
 from .timeline import last_uses
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Tile:
     """One tensor on the chip."""
 
@@ -53,13 +53,8 @@ def occupancy(stream: Sequence[Record], buffer: str, capacity: int) -> Occupancy
     for number, record in enumerate(stream):
         for access in (*record.reads, *record.writes):
             if access.buffer == buffer and access.storage not in tiles:
-                tiles[access.storage] = Tile(
-                    name=access.name,
-                    line=access.created,
-                    bytes_per_partition=access.bytes_per_partition,
-                    first=number,
-                    last=last[access.storage],
-                )
+                facts = access.name, access.created, access.bytes_per_partition
+                tiles[access.storage] = Tile(*facts, number, last[access.storage])
     changes: dict[int, int] = {}
     for tile in tiles.values():
         changes[tile.first] = changes.get(tile.first, 0) + tile.bytes_per_partition

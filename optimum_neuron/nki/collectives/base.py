@@ -44,6 +44,8 @@ class Collective(Instruction):
     """Share of the bytes of a source that each step moves."""
     combine: Callable[[Parts, Collective, int], Sequence[torch.Tensor | None]] = dataclasses.field(repr=False)
     """From what all ranks posted, the collective and this rank's place in the group to its results."""
+    posted: tuple[torch.Tensor, ...] | None = dataclasses.field(default=None, repr=False)
+    """What this rank posts; None for all sources, which then have the same sizes on all ranks."""
 
     @property
     def OPCODE(self) -> str:  # type: ignore[override]  # noqa: N802 - a constant of the other instructions
@@ -62,8 +64,9 @@ class Collective(Instruction):
 
     def run(self, core: Core) -> None:
         """Exchange with the group, and write what this rank gets."""
-        terms = (tuple(source.shape for source in self.srcs), tuple(source.dtype for source in self.srcs), self.op)
-        sources = tuple(source.read() for source in self.srcs)
+        sizes = tuple(source.shape for source in self.srcs) if self.posted is None else ()
+        terms = (sizes, tuple(source.dtype for source in self.srcs), self.op)
+        sources = tuple(source.read() for source in self.srcs) if self.posted is None else self.posted
         is_own = any(target.buffer.is_on_chip for target in self.dsts)  # SBUF is that of one physical core
         parts = exchange(core, self.group, self.opcode, terms, sources, place=core.rank if is_own else ())
         if parts is None:

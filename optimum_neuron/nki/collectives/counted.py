@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..core import Core, Rule, current, require
-from ..exchange import exchange
-from ..instructions import execute
+from ..core import Rule, current, require
 from ..memory import Buffer
 from ..tensor import NkiTensor
-from .base import HBM, Collective, Parts, check_priority
-from .groups import ReplicaGroup, tensor_pair
+from .base import HBM, Collective, Parts
+from .groups import ReplicaGroup, run_collective, tensor_pair
 
 
 def _metadata(opcode: str, tensor: NkiTensor, count: int, has_rdispls: bool) -> torch.Tensor:
@@ -27,72 +24,9 @@ def _metadata(opcode: str, tensor: NkiTensor, count: int, has_rdispls: bool) -> 
     return tensor.read().reshape(rows, count).to(torch.int64)
 
 
-def _by_counts(opcode: str, srcs: object, dsts: object, options: dict[str, Any]) -> None:
-    """Send each rank of a group its elements, as many and from where the metadata say."""
-    core, metadata = current(), options["metadata_tensor"]
-    group = options["replica_group"].group_of(opcode, core)
-    pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
-    check_priority(opcode, core, options["priority"])
-    count, place = len(group), group.index(core.rank_id)
-    table = _metadata(opcode, metadata, count, options["has_rdispls"])
-    source, target = pair[0][0].read().reshape(-1), pair[1][0]
-    pieces = []
-    for number in range(count):
-        first, size = int(table[1, number]), int(table[0, number])
-        _require_inside(opcode, "source", first + size, source.numel())
-        pieces.append(source[first : first + size])
+def _function(opcode: str, doc: str) -> Callable[..., None]:
+    """Make the function of a collective that sends each rank as many elements, and from where, as its metadata say."""
 
-    def taken(parts: Parts, call: Collective, own: int) -> list[torch.Tensor | None]:
-        target.storage.settle()
-        flat, slot = target.data.reshape(-1).clone(), target.size // count
-        for number, rank in enumerate(group):
-            lengths, values = parts[rank][-1], parts[rank][0]
-            start = int(lengths[:own].sum())
-            piece = values[start : start + int(lengths[own])]
-            begin = int(table[3, number]) if options["has_rdispls"] else slot * number
-            _require_inside(opcode, "result", begin + piece.numel(), flat.numel())
-            flat[begin : begin + piece.numel()] = piece
-        counts = torch.stack([parts[rank][-1][own] for rank in group])
-        if not options["recv_counts_known"]:
-            table[2] = counts
-            metadata.write(table.reshape(metadata.shape))
-        return [flat]
-
-    call = _Counted(
-        opcode=opcode,
-        srcs=pair[0],
-        dsts=pair[1],
-        group=group,
-        name=options["name"],
-        steps=count - 1,
-        share=float(table[0].sum()) / max(1, source.numel()) / max(1, count - 1),
-        combine=taken,
-        posted=(torch.cat(pieces), table[0]),
-    )
-    assert call.group[place] == core.rank_id
-    execute(call)
-
-
-def _require_inside(opcode: str, what: str, end: int, size: int) -> None:
-    require(end <= size, Rule.METADATA_BOUNDS, instruction=opcode, element=end - 1, what=what, size=size)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Counted(Collective):
-    """A collective whose ranks send different numbers of elements."""
-
-    posted: tuple[torch.Tensor, ...] = dataclasses.field(repr=False)
-
-    def run(self, core: Core) -> None:
-        parts = exchange(core, self.group, self.opcode, (self.srcs[0].dtype,), self.posted)
-        if parts is None:
-            return
-        for target, values in zip(self.dsts, self.combine(parts, self, self.group.index(core.rank_id)), strict=True):
-            assert values is not None
-            target.write(values)
-
-
-def _function(name: str, doc: str) -> Callable[..., None]:
     def function(
         srcs: list[Any],
         dsts: list[Any],
@@ -103,13 +37,43 @@ def _function(name: str, doc: str) -> Callable[..., None]:
         priority: int | None = None,
         name: str | None = None,
     ) -> None:
-        options = {"metadata_tensor": metadata_tensor, "priority": priority, "name": name}
-        flags = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-        _by_counts(function.__name__, srcs, dsts, {"replica_group": replica_group, **options, **flags})
+        core = current()
+        group = replica_group.group_of(opcode, core)
+        pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
+        count = len(group)
+        table = _metadata(opcode, metadata_tensor, count, has_rdispls)
+        source, target = pair[0][0].read().reshape(-1), pair[1][0]
+        pieces = []
+        for first, size in zip(table[1].tolist(), table[0].tolist(), strict=True):
+            _require_inside(opcode, "source", first + size, source.numel())
+            pieces.append(source[first : first + size])
 
-    function.__name__ = function.__qualname__ = name
+        def taken(parts: Parts, call: Collective, own: int) -> list[torch.Tensor | None]:
+            target.storage.settle()
+            flat, slot = target.data.reshape(-1).clone(), target.size // count
+            for number, rank in enumerate(group):
+                values, lengths = parts[rank]
+                start = int(lengths[:own].sum())
+                piece = values[start : start + int(lengths[own])]
+                begin = int(table[3, number]) if has_rdispls else slot * number
+                _require_inside(opcode, "result", begin + piece.numel(), flat.numel())
+                flat[begin : begin + piece.numel()] = piece
+            if not recv_counts_known:
+                table[2] = torch.stack([parts[rank][1][own] for rank in group])
+                metadata_tensor.write(table.reshape(metadata_tensor.shape))
+            return [flat]
+
+        share = float(table[0].sum()) / max(1, source.numel()) / max(1, count - 1)
+        ring = {"steps": count - 1, "share": share, "combine": taken}
+        run_collective(opcode, pair, group, priority, name, posted=(torch.cat(pieces), table[0]), **ring)
+
+    function.__name__ = function.__qualname__ = opcode
     function.__doc__ = doc
     return function
+
+
+def _require_inside(opcode: str, what: str, end: int, size: int) -> None:
+    require(end <= size, Rule.METADATA_BOUNDS, instruction=opcode, element=end - 1, what=what, size=size)
 
 
 all_to_all_v = _function(

@@ -13,7 +13,6 @@ from . import rules
 from .base import Engine, Instruction, instruction
 from .search import GROUP
 
-"""Partitions that a shuffle moves data between."""
 KEEP = 255
 """Element of a shuffle's mask that leaves a partition as it is."""
 CHUNK = 512

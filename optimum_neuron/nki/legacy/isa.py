@@ -13,14 +13,12 @@ from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import as_operator
 from ..tensor import NkiTensor
-from . import adapters as adapters
+from . import adapters as adapters, moves as moves
 from .indexing import Mask, Region
-from .moves import transposed
 from .published import ISA, listed, published
 from .results import (
     dge_mode,
     engine as engines,
-    machine,
     nc_version,
     new_tile,
     oob_mode,
@@ -81,14 +79,6 @@ def _on_chip(tile: NkiTensor) -> NkiTensor:
     if tile.buffer is not Buffer.psum:
         return tile
     return older(nl.copy(tile))
-
-
-@published(ISA)
-def nc_transpose(
-    data: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown
-) -> OlderTensor:
-    """Transpose a tile: to PSUM on the tensor engine, to SBUF on the vector engine."""
-    return transposed(data, mask, dtype, machine(engine))
 
 
 @published(ISA)

@@ -32,14 +32,17 @@ from .tiles import OlderTensor, fresh, masked, nl, older, resolved
 tensor_copy = ISA["tensor_copy"]
 
 
-def transposed(data: Any, mask: Mask, dtype: Dtype, engine: ins.Engine) -> OlderTensor:
-    """Transpose what a mask leaves of a tile."""
-    tile = resolved(data, mask)
-    tile = nl.copy(tile) if tile.buffer is Buffer.psum and engine is not ins.Engine.vector else tile
+@published(ISA)
+def nc_transpose(
+    data: Any, *, mask: Mask = None, dtype: Dtype | None = None, engine: Any = engines.unknown
+) -> OlderTensor:
+    """Transpose a tile: to PSUM on the tensor engine, to SBUF on the vector engine."""
+    tile, asked = resolved(data, mask), machine(engine)
+    tile = nl.copy(tile) if tile.buffer is Buffer.psum and asked is not ins.Engine.vector else tile
     shape = (tile.elements_per_partition, tile.num_partitions)
     if not tile.size:
         return masked(fresh(data.shape[::-1], tile.dtype), Region.of(False, tuple(data.shape[::-1])))
-    on_vector = engine is ins.Engine.vector or (engine is ins.Engine.unknown and max(shape) <= 32)
+    on_vector = asked is ins.Engine.vector or (asked is ins.Engine.unknown and max(shape) <= 32)
     result = fresh(shape, tile.dtype, Buffer.sbuf if on_vector else Buffer.psum)
     ins.nc_transpose(result, tile, ins.Engine.vector if on_vector else ins.Engine.tensor)
     if dtype is None or dtype == tile.dtype:

@@ -116,6 +116,10 @@ class _Machine:
         self.stream, self.core, self.tensors, self.is_dry = stream, core, tensors, is_dry
         self.iterations: Callable[[int], Sequence[int]] = range
         self.act: Callable[[Instruction], None] = lambda instruction: instruction.run(core)
+        self._tensors: dict[type, Callable[[Any, Indices], NkiTensor]] = {
+            **{doc.View: self.view, doc.Gather: self._gathered, doc.Columns: self._columns},
+            **{doc.Moved: self._moved, doc.Places: self._placed},
+        }
 
     def run(self, program: tuple[doc.Node, ...]) -> None:
         """Execute a program."""
@@ -217,16 +221,8 @@ class _Machine:
     # ------------------------------------------------------------------ operands
     def _operand(self, value: object) -> Any:
         """Return an operand, or a function of the loops' numbers that returns it."""
-        if isinstance(value, doc.View):
-            return functools.partial(self.view, value)
-        if isinstance(value, doc.Gather):
-            return functools.partial(self._gathered, value)
-        if isinstance(value, doc.Columns):
-            return functools.partial(self._columns, value)
-        if isinstance(value, doc.Moved):
-            return functools.partial(self._moved, value)
-        if isinstance(value, doc.Places):
-            return functools.partial(self._placed, value)
+        if type(value) in self._tensors:
+            return functools.partial(self._tensors[type(value)], value)
         if isinstance(value, doc.Affine):
             return value.at
         if isinstance(value, doc.Register):
