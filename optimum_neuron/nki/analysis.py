@@ -37,7 +37,6 @@ class Roofline:
     matmul_flop: int
     """Operations of matmuls, without transposes."""
     hbm_bytes: int
-    """Bytes read from and written to HBM."""
     matmul_us: float
     """Time of the matmuls at the tensor engine's peak rate of their dtypes."""
     hbm_us: float
@@ -60,7 +59,6 @@ class Analysis:
     name: str
     target: str
     result: Any
-    """What the kernel returned."""
     events: tuple[Event, ...]
     total_us: float
     """Time until the last result is there."""
@@ -72,7 +70,6 @@ class Analysis:
     unwritten: tuple[Unwritten, ...]
     """Reads of memory that nothing wrote."""
     roofline: Roofline
-    """The shortest possible time."""
     advice: tuple[Advice, ...]
     """What the guides advise, the advice about most time first."""
     hazards: tuple[Hazard, ...] = ()

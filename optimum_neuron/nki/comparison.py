@@ -27,7 +27,6 @@ class LineCost:
     """What the instructions of one line of a kernel take."""
 
     line: str
-    """file:line of the kernel."""
     source: str
     num_instructions: int
     busy_us: dict[str, float]
@@ -79,9 +78,7 @@ class Comparison:
     """Two versions of a kernel, and what each line costs in both; all times are simulated."""
 
     before: Analysis
-    """The first version."""
     after: Analysis
-    """The second version."""
     lines: tuple[LineChange, ...]
     """Lines that execute instructions, those that moved most time first."""
     difference: float | None

@@ -57,7 +57,6 @@ class Record:
     """Engine that ran it: tensor, vector, scalar, gpsimd, dma or sync."""
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
-    """Memory that it wrote."""
     cycles: float
     """Cycles of its engine; nanoseconds for DMA."""
     line: str
@@ -99,7 +98,6 @@ class Unwritten:
     """A read of memory that nothing wrote."""
 
     line: str
-    """Line of the kernel that read."""
     tensor: str
     num_elements: int
     """Elements that it read and nothing wrote."""

@@ -57,11 +57,9 @@ class Format:
     """One dtype."""
 
     name: DtypeName
-    """Name in `nki.language`."""
     storage: torch.dtype
     """The host's dtype that holds its values."""
     size_bytes: int
-    """Size of an element on the core."""
     is_float: bool = True
     mantissa_bits: int | None = None
     """Explicit bits of the mantissa, for a format that the host has not."""

@@ -81,15 +81,12 @@ class Storage:
     """All of its elements, in one dimension or as the user's array lies."""
     buffer: Buffer
     format: Format
-    """Dtype of the elements."""
     shape: tuple[int, ...]
-    """Shape it was created with."""
     name: str
     """Name, for messages and streams."""
     line: str
     """Line of the kernel that created it, as `file.py:12`."""
     precise: bool = True
-    """Whether values are rounded to the format."""
     written: Written = dataclasses.field(default_factory=lambda: Written())
     """Which of its bytes were written; all views of the memory share it."""
     number: int = dataclasses.field(default_factory=lambda: next(_NUMBERS))

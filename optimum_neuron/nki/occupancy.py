@@ -19,11 +19,8 @@ class Tile:
 
     name: str
     line: str
-    """Line of the kernel that made it."""
     bytes_per_partition: int
-    """Bytes that it needs of each partition."""
     first: int
-    """Number of the first instruction that uses it."""
     last: int
 
 

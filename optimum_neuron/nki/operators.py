@@ -29,7 +29,6 @@ class Operator:
     """One operator."""
 
     name: str
-    """Name in `nki.language`."""
     function: Function
     """What it computes, on float32 or, for bits and comparisons of integers, on int64."""
     arity: int = 2

@@ -97,15 +97,9 @@ def _depends(after: dict[int, set[int]], one: int, other: int) -> bool:
 
 def _turned(needed: Record, waits: Record) -> Race:
     first, second = waits.name or waits.opcode, needed.name or needed.opcode
-    return Race(
-        rule="schedule",
-        message=f"The schedule runs {first} before {second}, whose result it needs.",
-        hint="Remove the edge, or let the two use different tiles.",
-        tensors=tuple(access.name for access in needed.writes),
-        first_line=needed.line,
-        second_line=waits.line,
-        document=doc.NKI_SCHEDULING,
-    )
+    message = f"The schedule runs {first} before {second}, whose result it needs."
+    hint, tensors = "Remove the edge, or let the two use different tiles.", tuple(one.name for one in needed.writes)
+    return Race("schedule", message, hint, tensors, needed.line, waits.line, doc.NKI_SCHEDULING)
 
 
 def _sorted(count: int, after: dict[int, set[int]]) -> list[int]:

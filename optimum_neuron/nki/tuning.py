@@ -65,7 +65,6 @@ class Tuning:
     choice: Choice[Options]
     """The best options, with the reason."""
     analysis: Analysis
-    """What the kernel does with them."""
     trials: tuple[Trial, ...]
     """All candidates that ran, the fastest first."""
     num_candidates: int

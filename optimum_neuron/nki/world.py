@@ -23,11 +23,9 @@ class Post:
     """What one rank brings to a collective."""
 
     opcode: str
-    """Name of the function that it called."""
     terms: tuple[Any, ...]
     """What all ranks of the group must have in common: sizes, dtypes, operator."""
     line: str
-    """Line of the kernel that called."""
     tensors: tuple[torch.Tensor, ...]
 
 
@@ -92,7 +90,6 @@ class World:
 
     size: int = 1
     turns: Turns = dataclasses.field(default_factory=Turns)
-    """Which core runs."""
     posts: dict[Key, dict[int, Post]] = dataclasses.field(default_factory=dict)
     """What ranks posted, by collective and rank."""
     done: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)

@@ -26,7 +26,7 @@ class ReduceCmd(enum.Enum):
     load_reduce = 4
 
 
-@instruction(ISA, "max(64, N), 64 more with a reduction")
+@instruction(ISA, "max(64, N), 64 more with a reduction", elementwise=True)
 class Activation(Instruction):
     """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
 
@@ -42,7 +42,6 @@ class Activation(Instruction):
     reduce_cmd: ReduceCmd = ReduceCmd.idle
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_activation(self.OPCODE, self.op)
         is_vector = self.bias is None or isinstance(self.bias, NkiTensor)
         require(is_vector or core.generation > 2, Rule.ACTIVATION_BIAS, of=self)
@@ -102,7 +101,7 @@ def activation_reduce(
     FUNCTIONS["activation"](dst, op, data, bias, scale, reduce_op, reduce_res, ReduceCmd.reset_reduce, name)
 
 
-@instruction(ASSUMED)
+@instruction(ASSUMED, elementwise=True)
 class Activate2(Instruction):
     """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
 
@@ -129,7 +128,6 @@ class Activate2(Instruction):
         return OPERATORS["add"] if self.reduce_op is None else self.reduce_op
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_activation(self.OPCODE, self.op)
         pairs = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"))
         more = (("add", "bypass"), ("subtract", "bypass"), ("bypass", "bypass"))
@@ -159,7 +157,7 @@ class Activate2(Instruction):
             self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
 
 
-@instruction(ASSUMED)
+@instruction(ASSUMED, elementwise=True)
 class Exponential(Instruction):
     """Compute `exp(src - max_value)`; needs NeuronCore-v4."""
 
@@ -171,9 +169,6 @@ class Exponential(Instruction):
     reduce_res: NkiTensor | None = None
     reduce_cmd: ReduceCmd = ReduceCmd.idle
     reduce_init: Operand = 0.0
-
-    def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
 
     def run(self, core: Core) -> None:
         highest = rules.scalar_operand(self.OPCODE, "max_value", self.max_value, self.src)

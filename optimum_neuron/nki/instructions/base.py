@@ -29,6 +29,7 @@ from ..memory import Buffer
 from ..microscaling import QUADRANT
 from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
+from . import rules
 from .handles import NkiInstruction
 
 MAX_PARTITIONS = 128
@@ -72,6 +73,8 @@ class Instruction:
     """Engines that have it, the default first."""
     RATE: ClassVar[float | None] = None
     """Cycles of the vector engine for an element; None if they depend on the dtypes only."""
+    SIZED: ClassVar[tuple[str, ...]] = ()
+    """Tiles of one size, of which at most one is read from PSUM; those that are read come first."""
     STARTS: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     """Operands that may start at other partitions than tiles do: at which ones of each 32."""
     MIN_GENERATION: ClassVar[int] = 2
@@ -148,12 +151,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
-def instruction(source: str, formula: str = "", *, is_named: bool = True) -> Callable[[type[Kind]], type[Kind]]:
+def instruction(
+    source: str, formula: str = "", *, elementwise: bool = False, is_named: bool = True
+) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class an instruction with a function of `nki.isa`.
 
     Args:
         source: document that has its cost.
         formula: what `cycles` returns, for N elements in each of P partitions; empty for the common cost.
+        elementwise: whether its tiles, but for vectors and those that may be missing, have one size.
         is_named: whether the function takes a name for schedules.
     """
 
@@ -164,6 +170,8 @@ def instruction(source: str, formula: str = "", *, is_named: bool = True) -> Cal
         tiles = [name for name, hint in fields.items() if "NkiTensor" in hint or "Operand" in hint]
         kind.WRITES = tuple(name for name in tiles if "dst" in name or name == "reduce_res")
         kind.READS = tuple(name for name in tiles if name not in kind.WRITES)
+        if elementwise:
+            kind.SIZED = tuple(name for name in (*kind.READS, *kind.WRITES) if fields[name] == "NkiTensor")
         kind.MAIN = next(name for name in (*kind.READS, *kind.WRITES) if fields[name] != "Operand")
         engines = "any" if len(kind.ENGINES) > 3 else ", ".join(engine.name for engine in kind.ENGINES)
         kind.COST = InstructionCost(engines, formula or _common_formula(kind), source)
@@ -285,6 +293,9 @@ def checked(instruction: Instruction, core: Core) -> Engine:
     for name in instruction.WRITES:
         if not isinstance(getattr(instruction, name), NkiTensor | tuple | None):
             _refuse_operand(instruction, name, getattr(instruction, name))
+    if sized := {name: getattr(instruction, name) for name in instruction.SIZED}:
+        rules.same_size(instruction.OPCODE, **sized)
+        rules.not_both_in_psum(instruction.OPCODE, **{name: sized[name] for name in sized if name in instruction.READS})
     instruction.check(core)
     if signature is not None:
         core.legal[signature] = engine

@@ -69,7 +69,7 @@ class CoreBarrier(Instruction):
         return core.timing.dependent_instruction_cycles
 
 
-@instruction(V3, "bytes at the rate of GpSimd's DMA, or as dma_copy")
+@instruction(V3, "bytes at the rate of GpSimd's DMA, or as dma_copy", elementwise=True)
 class Sendrecv(Instruction):
     """Send a tile to a core and receive one; exchanges of one `pipe_id` are in order; needs NeuronCore-v3."""
 
@@ -88,7 +88,6 @@ class Sendrecv(Instruction):
     def check(self, core: Core) -> None:
         for label in ("send_to_rank", "recv_from_rank"):
             rules.is_among(self.OPCODE, label, getattr(self, label), CORES)
-        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
         rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
         if self.dma_engine is DmaEngine.gpsimd_dma:
             size = self.src.storage.format.size_bytes

@@ -17,7 +17,7 @@ from .base import Engine, Instruction, Operand, instruction
 _EXACT = frozenset({"int32", "uint32"})
 
 
-@instruction(SHORT, "max(64, N), 2 N on v2 for two float32 tiles in SBUF")
+@instruction(SHORT, "max(64, N), 2 N on v2 for two float32 tiles in SBUF", elementwise=True)
 class TensorTensor(Instruction):
     """Compute `data1 op data2`, element by element."""
 
@@ -44,8 +44,6 @@ class TensorTensor(Instruction):
         return super().resolved_engine(core)
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data1=self.data1, data2=self.data2, dst=self.dst)
-        rules.not_both_in_psum(self.OPCODE, data1=self.data1, data2=self.data2)
         rules.bitwise_operands(self.OPCODE, [self.op], data1=self.data1, data2=self.data2, dst=self.dst)
         require(self.op.arity == 2, Rule.UNARY_OPERATOR, of=self)
 
@@ -64,7 +62,7 @@ class TensorTensor(Instruction):
         return cost.vector_cycles(core, [self.data1, self.data2], self.dst)
 
 
-@instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on")
+@instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on", elementwise=True)
 class TensorScalar(Instruction):
     """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
 
@@ -86,7 +84,6 @@ class TensorScalar(Instruction):
         return [self.op0] if self.op1 is None else [self.op0, self.op1]
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         is_unary = self.op1 is not None and self.op1.arity == 1
         require((self.op1 is None) == (self.operand1 is None) or is_unary, Rule.SECOND_OPERATOR)
         bitwise = rules.bitwise_operands(self.OPCODE, self.operators, data=self.data, dst=self.dst)
@@ -114,7 +111,7 @@ class TensorScalar(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
 
 
-@instruction(ISA, "max(64, 2 N), N for bfloat16 that is subtracted or multiplied")
+@instruction(ISA, "max(64, 2 N), N for bfloat16 that is subtracted or multiplied", elementwise=True)
 class ScalarTensorTensor(Instruction):
     """Compute `(data op0 operand0) op1 operand1`: operand0 is a number or a vector, operand1 a tile."""
 
@@ -128,8 +125,6 @@ class ScalarTensorTensor(Instruction):
     reverse1: bool = False
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, operand1=self.operand1, dst=self.dst)
-        rules.not_both_in_psum(self.OPCODE, data=self.data, operand1=self.operand1)
         require_arithmetic(self.OPCODE, self.op0, self.op1)
 
     def run(self, core: Core) -> None:
@@ -150,7 +145,7 @@ def require_arithmetic(opcode: str, *operators: Operator) -> None:
         require(not operator.is_bitwise, Rule.ARITHMETIC, opcode=opcode, operator=operator)
 
 
-@instruction(ISA, "max(64, 2 N)")
+@instruction(ISA, "max(64, 2 N)", elementwise=True)
 class TensorTensorScan(Instruction):
     """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
 
@@ -164,8 +159,6 @@ class TensorTensorScan(Instruction):
     reverse1: bool = False
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data0=self.data0, data1=self.data1, dst=self.dst)
-        rules.not_both_in_psum(self.OPCODE, data0=self.data0, data1=self.data1)
         require_arithmetic(self.OPCODE, self.op0, self.op1)
 
     def run(self, core: Core) -> None:
@@ -196,7 +189,7 @@ def _linear_scan(factors: torch.Tensor, terms: torch.Tensor, state: torch.Tensor
     return result_T.T
 
 
-@instruction(ISA)
+@instruction(ISA, elementwise=True)
 class Reciprocal(Instruction):
     """Compute `1 / data`."""
 
@@ -204,9 +197,6 @@ class Reciprocal(Instruction):
 
     dst: NkiTensor
     data: NkiTensor
-
-    def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
 
     def run(self, core: Core) -> None:
         self.dst.write(torch.reciprocal(self.data.floats()))

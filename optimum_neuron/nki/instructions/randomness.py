@@ -72,7 +72,7 @@ class Rand2(Instruction):
         self.dst.write(low + share * (high - low))
 
 
-@instruction(ISA)
+@instruction(ISA, elementwise=True)
 class Dropout(Instruction):
     """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
 
@@ -81,7 +81,6 @@ class Dropout(Instruction):
     prob: Operand
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
         if isinstance(self.prob, NkiTensor):
             is_float = self.data.storage.format.is_float

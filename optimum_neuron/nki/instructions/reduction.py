@@ -87,7 +87,7 @@ class TensorPartitionReduce(Instruction):
         self.dst.write(self.op.reduce(data.reshape(self.data.num_partitions, -1), (0,)))
 
 
-@instruction(ISA, "max(64, N) + 64")
+@instruction(ISA, "max(64, N) + 64", elementwise=True)
 class TensorScalarReduce(Instruction):
     """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
 
@@ -103,7 +103,6 @@ class TensorScalarReduce(Instruction):
     reduce_res_negate: bool = False
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
         require_arithmetic(self.OPCODE, self.op0)
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add", "multiply", "maximum", "minimum"))
         loads = self.reduce_cmd is ReduceCmd.load_reduce
@@ -128,7 +127,7 @@ class TensorScalarReduce(Instruction):
         return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True) + extra
 
 
-@instruction(ASSUMED)
+@instruction(ASSUMED, elementwise=True)
 class TensorScalarCumulative(Instruction):
     """Compute the running `op1` of `src op0 imm0` along the partition."""
 
@@ -141,7 +140,6 @@ class TensorScalarCumulative(Instruction):
     reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
         require_arithmetic(self.OPCODE, self.op0)
         rules.is_among(self.OPCODE, "op1", self.op1.name, ("add", "subtract", "multiply", "maximum", "minimum"))
         commands = (ReduceCmd.reset_reduce, ReduceCmd.reduce, ReduceCmd.load_reduce)

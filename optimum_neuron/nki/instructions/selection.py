@@ -56,7 +56,7 @@ class Iota(Instruction):
         self.dst.write(affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier))
 
 
-@instruction(ISA)
+@instruction(ISA, elementwise=True)
 class AffineSelect(Instruction):
     """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
 
@@ -72,7 +72,6 @@ class AffineSelect(Instruction):
 
     def check(self, core: Core) -> None:
         _check_pattern(self.OPCODE, self.pattern, self.dst)
-        rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
         rules.is_among(self.OPCODE, "cmp_op", self.cmp_op.name, _COMPARISONS)
 
     def run(self, core: Core) -> None:
@@ -81,7 +80,7 @@ class AffineSelect(Instruction):
         self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, as_float32(self.on_false_value)))
 
 
-@instruction(ISA)
+@instruction(ISA, elementwise=True)
 class RangeSelect(Instruction):
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
 
@@ -104,7 +103,6 @@ class RangeSelect(Instruction):
             object.__setattr__(self, "on_false_value", FP32_MIN)
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
         for name in ("comp_op0", "comp_op1"):
             rules.is_among(self.OPCODE, name, getattr(self, name).name, [c for c in _COMPARISONS if c != "not_equal"])
         for name in ("bound0", "bound1"):
@@ -125,7 +123,7 @@ class RangeSelect(Instruction):
         rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0, self.reduce_res)
 
 
-@instruction(ASSUMED, "max(64, N), 2 N on v2 in float32")
+@instruction(ASSUMED, "max(64, N), 2 N on v2 in float32", elementwise=True)
 class SelectReduce(Instruction):
     """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
 
@@ -139,8 +137,6 @@ class SelectReduce(Instruction):
     reverse_pred: bool = False
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, on_true=self.on_true, predicate=self.predicate, dst=self.dst)
-        rules.not_both_in_psum(self.OPCODE, on_true=self.on_true, predicate=self.predicate)
         rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"bool", "int8", "uint8", "int16", "uint16"})
         rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("maximum",))
 

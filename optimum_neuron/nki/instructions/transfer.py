@@ -36,7 +36,7 @@ class OobMode(enum.Enum):
     skip = 1
 
 
-@instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on")
+@instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on", elementwise=True)
 class TensorCopy(Instruction):
     """Copy a tile on the chip: bits where both dtypes are equal, through float32 otherwise."""
 
@@ -47,7 +47,6 @@ class TensorCopy(Instruction):
     engine: Engine = Engine.unknown
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
         require(self.engine is not Engine.scalar or core.generation != 2, Rule.COPY_ENGINE)
 
     def run(self, core: Core) -> None:
@@ -196,7 +195,7 @@ class DmaCompute(Instruction):
         return sum(cost.dma_ns(core, source) for source in self.srcs)
 
 
-@instruction(ISA, "max(64, N), 2 N with all tiles in SBUF")
+@instruction(ISA, "max(64, N), 2 N with all tiles in SBUF", elementwise=True)
 class TensorCopyPredicated(Instruction):
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
 
@@ -206,7 +205,6 @@ class TensorCopyPredicated(Instruction):
     reverse_pred: bool = False
 
     def check(self, core: Core) -> None:
-        rules.same_size(self.OPCODE, predicate=self.predicate, dst=self.dst)
         rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"bool", "uint8", "uint16", "uint32"})
         rules.not_both_in_psum(self.OPCODE, src=self.src, predicate=self.predicate)
         if isinstance(self.src, NkiTensor):

@@ -31,7 +31,6 @@ class _Head:
     deltas: NkiTensor
     """Sums of gradients times results [128, blocks]."""
     dq: NkiTensor
-    """Gradient of the queries so far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +41,7 @@ class _Keys:
     keys: NkiTensor
     values_T: NkiTensor
     dk: NkiTensor
-    """Gradient of the keys so far."""
     dv: NkiTensor
-    """Gradient of the values so far."""
 
 
 @jit

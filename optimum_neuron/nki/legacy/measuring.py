@@ -35,7 +35,6 @@ class Latency:
     """Simulated latencies of a kernel, in microseconds."""
 
     is_simulated = True
-    """Nothing was measured."""
 
     def __init__(self, latency_us: float) -> None:
         self._latency_us = latency_us

@@ -199,7 +199,6 @@ class LoopSum:
     value: Any
     operator: Operator
     region: Region
-    """What a mask leaves."""
 
     def write(self, dst: NkiTensor) -> None:
         """Combine it with a tensor."""

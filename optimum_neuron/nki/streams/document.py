@@ -51,7 +51,6 @@ class Memory:
     dtype: str
     shape: tuple[int, ...]
     line: str = dataclasses.field(default="", compare=False)
-    """Line of the kernel that made it."""
     address: tuple[int, int] | None = None
     """First partition and byte, if the kernel placed it."""
 
@@ -83,9 +82,7 @@ class Gather:
     row_step: int
     """Elements from one index to the next."""
     num_rows: int
-    """How many indices there are."""
     dtype: str | None = None
-    """Dtype as which the memory is read; None for the tensor's own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,14 +102,10 @@ class Moved:
 
     tensor: int
     pattern: tuple[tuple[int, int], ...]
-    """Step and count of each dimension."""
     first: Affine
-    """Element that index 0 names."""
     index: View
     step: int
-    """Elements from one index to the next."""
     dtype: str | None = None
-    """Dtype as which the memory is read; None for the tensor's own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,7 +163,6 @@ class Step:
     """One instruction."""
 
     opcode: str
-    """Its name in `nki.isa`."""
     operands: tuple[tuple[str, Any], ...]
     line: str = dataclasses.field(default="", compare=False)
 
@@ -228,7 +220,6 @@ class Stream:
     """Sizes of the grid; () for one core."""
     memories: tuple[Memory, ...]
     inputs: tuple[int, ...]
-    """Tensors that are arguments, in their order."""
     changed: tuple[int, ...]
     """Which of the arguments it writes, counted in `inputs`."""
     outputs: tuple[View, ...]

@@ -22,7 +22,6 @@ class Mark:
     """Where the iterations of a loop begin in a list of nodes."""
 
     starts: list[int]
-    """Begin of each iteration."""
     end: int = 0
     """End of the last one that ended."""
 

@@ -65,7 +65,6 @@ class TracedRange(Sequence[int]):
     """The numbers of a loop, as `range`, which tells the tape when an iteration begins."""
 
     tape: Tape
-    """Where the instructions go."""
     numbers: range
 
     def __iter__(self) -> Iterator[int]:
