@@ -12,19 +12,20 @@ from ..core import Rule, current, refuse, require
 from ..dtypes import Dtype
 from ..exchange import exchange
 from ..indirect import IndirectTensor
+from ..language.data import ds
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
-from ..tensor import DynamicSlice, NkiTensor
+from ..tensor import NkiTensor
 from .creation import full
 from .indexing import Mask, Region, arange, mgrid
 from .published import LANGUAGE, listed, published
+from .results import like, new_tile
 from .tiles import (
     IndexedTile,
     LoopSum,
     OlderTensor,
     Product,
     copy_to,
-    fresh,
     ins,
     masked,
     nl,
@@ -38,11 +39,8 @@ from .tiles import (
 def load(src: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Copy from HBM to a new tile in SBUF, of one element for a number; what the mask leaves out is undefined."""
     _require(src, "load", "src", is_hbm=True)
-    shape = src.shape or (1, 1)
-    result, region = fresh(shape, src.dtype if dtype is None else dtype), Region.of(mask, shape)
-    if not region.is_empty:
-        copy_to(result.part(region), resolved(src, mask))
-    return masked(result, region)
+    dtype = src.dtype if dtype is None else dtype
+    return new_tile(src.shape or (1, 1), dtype, mask, lambda dst: copy_to(dst, resolved(src, mask)))
 
 
 @published(LANGUAGE)
@@ -92,10 +90,7 @@ def transpose(x: object, *, dtype: Dtype | None = None, mask: Mask = None) -> Ol
 @published(LANGUAGE)
 def copy(src: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Copy a tile to SBUF."""
-    result, region = fresh(src.shape, src.dtype if dtype is None else dtype), Region.of(mask, src.shape)
-    if not region.is_empty:
-        ins.tensor_copy(result.part(region), resolved(src, mask))
-    return masked(result, region)
+    return like(src, dtype, mask, lambda dst: ins.tensor_copy(dst, resolved(src, mask)))
 
 
 @published(LANGUAGE)
@@ -137,11 +132,7 @@ def gather_flattened(data: object, indices: object, *, mask: Mask = None, dtype:
 @published(LANGUAGE)
 def dropout(x: Any, rate: Any, *, dtype: Dtype | None = None, mask: Mask = None) -> OlderTensor:
     """Replace elements by 0 with a probability; the others are not scaled."""
-    region = Region.of(mask, x.shape)
-    result = fresh(x.shape, x.dtype if dtype is None else dtype)
-    if not region.is_empty:
-        copy_to(result.part(region), nl.dropout(resolved(x, mask), resolved(rate), dtype))
-    return masked(result, region)
+    return like(x, dtype, mask, lambda dst: copy_to(dst, nl.dropout(resolved(x, mask), resolved(rate), dtype)))
 
 
 @published(LANGUAGE)
@@ -209,18 +200,11 @@ def all_reduce(
     tile, operator = resolved(x, mask), as_operator(op)
     parts = exchange(core, group, "all_reduce", (tile.shape, operator), (tile.floats(),), within_grid=True)
     assert parts is not None
-    result = fresh(tuple(x.shape), tile.dtype if dtype is None else dtype)
-    region = Region.of(mask, tuple(x.shape))
-    result.part(region).write(reduced([parts[member][0] for member in group], operator))
-    return masked(result, region)
+    total = reduced([parts[member][0] for member in group], operator)
+    return new_tile(tuple(x.shape), tile.dtype if dtype is None else dtype, mask, lambda dst: dst.write(total))
 
 
-@listed(LANGUAGE)
-def ds(start: object, size: int) -> DynamicSlice:
-    """Name `size` elements from start on."""
-    return DynamicSlice(start, size)
-
-
+listed(LANGUAGE)(ds)
 listed(LANGUAGE)(arange)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..core import current
+from ..language.control import program_ndim
 from .published import LANGUAGE, listed, published
 
 
@@ -62,27 +63,12 @@ def num_programs(axes: Any = None) -> Any:
 
 
 @listed(LANGUAGE)
-def program_ndim() -> int:
-    """Return the number of dimensions of the grid."""
-    return len(current().grid.shape)
-
-
-@published(LANGUAGE)
-def affine_range(*args: Any) -> range:
-    """Return the numbers of a loop whose iterations do not depend on each other."""
-    return range(*map(int, args))
-
-
-@published(LANGUAGE)
-def sequential_range(*args: Any) -> range:
-    """Return the numbers of a loop whose iterations follow each other."""
-    return range(*map(int, args))
-
-
-@listed(LANGUAGE)
 def static_range(*args: Any) -> range:
-    """Return the numbers of a loop that the compiler unrolls."""
+    """Return the numbers of a loop, which are known to the compiler."""
     return range(*map(int, args))
 
 
+for _name in ("affine_range", "sequential_range"):
+    published(LANGUAGE, _name)(static_range)
+listed(LANGUAGE)(program_ndim)
 LANGUAGE |= {"nc": nc, "spmd_dim": SpmdDim}

@@ -70,8 +70,8 @@ def new_tile(
     if rows_only:
         region = region.rows(result.shape)
     if not region.is_empty:
-        write(result.part(region) if len(region.shape) == result.ndim else result)
-    return masked(result, region) if len(region.shape) == result.ndim else result
+        write(result.part(region))
+    return masked(result, region)
 
 
 def like(data: Any, dtype: Dtype, mask: Mask, write: Callable[[NkiTensor], object]) -> OlderTensor:
