@@ -15,7 +15,7 @@ import torch
 from .core import Rule, current, refuse, require
 from .dtypes import bits_of, rounded
 from .elements import Elements
-from .tensor import NkiTensor, choice
+from .tensor import CHOICES, NkiTensor, choice
 
 
 class IndirectTensor(NkiTensor):
@@ -137,12 +137,7 @@ class IndirectTensor(NkiTensor):
             mask[self.addresses[good]] = True
 
 
-@choice
-def gathered(
-    tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int, indices: NkiTensor, row_step: int, num_rows: int
-) -> NkiTensor:
-    """Return the view of a tensor whose rows are chosen by indices in memory."""
-    return IndirectTensor.of(tensor, pattern, offset, indices, row_step, num_rows)
+CHOICES["gathered"] = IndirectTensor.of
 
 
 class MovedTensor(NkiTensor):

@@ -291,8 +291,8 @@ def checked(instruction: Instruction, core: Core) -> Engine:
     for name, tile in {**reads, **writes}.items():
         _check_tile(instruction, name, tile, engine, core)
     for name in instruction.WRITES:
-        if not isinstance(getattr(instruction, name), NkiTensor | tuple | None):
-            _refuse_operand(instruction, name, getattr(instruction, name))
+        if not isinstance(value := getattr(instruction, name), NkiTensor | tuple | None):
+            refuse(Rule.TENSOR_OPERAND, instruction=instruction, operand=name, kind=type(value).__name__)
     if sized := {name: getattr(instruction, name) for name in instruction.SIZED}:
         rules.same_size(instruction.OPCODE, **sized)
         rules.not_both_in_psum(instruction.OPCODE, **{name: sized[name] for name in sized if name in instruction.READS})
@@ -325,10 +325,6 @@ def recorded(instruction: Instruction, engine: Engine, core: Core) -> Record:
     )
 
 
-def _refuse_operand(instruction: Instruction, name: str, value: object) -> None:
-    refuse(Rule.TENSOR_OPERAND, instruction=instruction, operand=name, kind=type(value).__name__)
-
-
 def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: Engine, core: Core) -> None:
     opcode, buffer = instruction.OPCODE, tile.buffer
     anywhere = SBUF if (Engine.gpsimd,) == instruction.ENGINES else ON_CHIP
@@ -339,17 +335,13 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
         return
     count = tile.num_partitions
     require(count <= MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, partitions=count)
-    _check_rank(opcode, name, tile)
+    require(tile.ndim <= MAX_DIMS, Rule.ACCESS_DIMS, opcode=opcode, operand=name, tile=tile, MAX_DIMS=MAX_DIMS)
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
         _check_start(opcode, name, tile, instruction.STARTS.get(name, ()))
         _check_step(opcode, name, tile)
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
         _check_bank(opcode, name, tile, core)
-
-
-def _check_rank(opcode: str, name: str, tile: NkiTensor) -> None:
-    require(tile.ndim <= MAX_DIMS, Rule.ACCESS_DIMS, opcode=opcode, operand=name, tile=tile, MAX_DIMS=MAX_DIMS)
 
 
 def _start(tile: NkiTensor) -> tuple[int, tuple[int, ...]]:
