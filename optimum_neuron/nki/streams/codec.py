@@ -91,21 +91,9 @@ class _Reader:
         return number
 
     def _node(self, kind: str, *rest: Any, depth: int) -> doc.Node:
-        if kind == "new":
-            (number,) = rest
-            return doc.Allocate(self._tensor(number))
-        if kind == "constant":
-            key, view = rest
-            if key not in self._document["constants"]:
-                raise ValueError(f"there is no constant {key}")
-            return doc.Constant(self._view(view, depth), key)
-        if kind == "copy":
-            target, source = (self._operand(part, depth) for part in rest)
-            if not isinstance(target, doc.View | doc.Places) or not isinstance(
-                source, doc.View | doc.Gather | doc.Moved | doc.Places
-            ):
-                raise TypeError("a copy is between tensors")
-            return doc.Copy(target, source)
+        if kind in doc.NODES:
+            node: doc.Node = doc.NODES[kind](*self._fields(doc.NODES[kind], list(rest), depth))
+            return node
         if kind == "loop":
             count, body = rest
             if _of(int, count) < 2:
@@ -154,7 +142,10 @@ class _Reader:
                 return _sizes(value)
             case "tuple[tuple[int, int], ...]":
                 return tuple((_index(step), _index(count)) for step, count in value)
-        return self._operand(value, depth)
+        made = self._operand(value, depth)
+        if type(made).__name__ not in field.type.replace("None", "NoneType").split(" | "):
+            raise TypeError(f"{field.name} is {made}")
+        return made
 
 
 def _of(kind: Any, value: Any) -> Any:

@@ -146,8 +146,8 @@ class Allocate:
 class Constant:
     """A part of a tensor gets values that were known when the kernel was traced."""
 
-    view: View
     key: str
+    view: View
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,6 +177,8 @@ class Loop:
 
 
 Node = Allocate | Constant | Copy | Step | Loop
+NODES: dict[str, Any] = {"new": Allocate, "constant": Constant, "copy": Copy}
+"""Nodes that are no instructions, by their kind in stored streams: the fields are stored in order."""
 OPERANDS: dict[str, type] = {
     "affine": Affine,
     "columns": Columns,
@@ -293,15 +295,13 @@ def _executed(nodes: tuple[Node, ...]) -> int:
 
 
 def _node(node: Node, line: Callable[[str], list[int]]) -> list[Any]:
-    if isinstance(node, Allocate):
-        return ["new", node.tensor]
-    if isinstance(node, Constant):
-        return ["constant", node.key, _fields(node.view)]
-    if isinstance(node, Copy):
-        return ["copy", _operand(node.target), _operand(node.source)]
     if isinstance(node, Loop):
         return ["loop", node.count, [_node(inner, line) for inner in node.body]]
-    return [node.opcode, {name: _operand(value) for name, value in node.operands}, *line(node.line)]
+    if isinstance(node, Step):
+        return [node.opcode, {name: _operand(value) for name, value in node.operands}, *line(node.line)]
+    kind = next(kind for kind, cls in NODES.items() if cls is type(node))
+    values = [(field.type, getattr(node, field.name)) for field in dataclasses.fields(node)]
+    return [kind, *(_fields(value) if hint == "View" else _operand(value) for hint, value in values)]
 
 
 def _operand(value: Any) -> Any:

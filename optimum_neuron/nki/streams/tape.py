@@ -98,7 +98,7 @@ class Tape:
         """Note values that are known before the kernel runs."""
         key = self.tensors.constant(values)
         self._note_write(tensor)
-        self._nodes.append(doc.Constant(self.view(tensor), key))
+        self._nodes.append(doc.Constant(key, self.view(tensor)))
 
     def copy(self, tensor: Elements, source: Elements) -> None:
         """Note a copy that no instruction makes."""
