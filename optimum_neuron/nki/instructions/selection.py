@@ -80,7 +80,7 @@ class AffineSelect(Instruction):
         self.dst.write(self.on_true_tile.rows().masked_fill(~chosen, as_float32(self.on_false_value)))
 
 
-@instruction(ISA, elementwise=True)
+@instruction(ISA)
 class RangeSelect(Instruction):
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
 
@@ -103,6 +103,7 @@ class RangeSelect(Instruction):
             object.__setattr__(self, "on_false_value", FP32_MIN)
 
     def check(self, core: Core) -> None:
+        rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
         for name in ("comp_op0", "comp_op1"):
             rules.is_among(self.OPCODE, name, getattr(self, name).name, [c for c in _COMPARISONS if c != "not_equal"])
         for name in ("bound0", "bound1"):
