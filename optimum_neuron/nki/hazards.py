@@ -96,7 +96,7 @@ def hazards_of(stream: Sequence[Record], pairs: Iterable[Pair]) -> list[Hazard]:
         if one.engine != other.engine or one.engine == "dma":
             access = pair.access
             counts[pair.kind, access.name, access.buffer, (one.engine, other.engine), one.line, other.line] += 1
-    return [Hazard(*key, count) for key, count in counts.most_common()]
+    return [Hazard(*(*key, count)) for key, count in counts.most_common()]
 
 
 def placement_races(stream: Sequence[Record]) -> list[Race]:
