@@ -12,7 +12,6 @@ from ..core import Rule, current, refuse, require
 from ..dtypes import Dtype
 from ..exchange import exchange
 from ..indirect import IndirectTensor
-from ..language.data import ds
 from ..memory import Buffer
 from ..operators import OPERATORS, as_operator
 from ..tensor import NkiTensor
@@ -204,7 +203,7 @@ def all_reduce(
     return new_tile(tuple(x.shape), tile.dtype if dtype is None else dtype, mask, lambda dst: dst.write(total))
 
 
-listed(LANGUAGE)(ds)
+listed(LANGUAGE)(nl.ds)
 listed(LANGUAGE)(arange)
 
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..core import current
-from ..language.control import program_ndim
 from .published import LANGUAGE, listed, published
+from .tiles import nl
 
 
 class nc(int):  # noqa: N801 - the vendor's name
@@ -70,5 +70,5 @@ def static_range(*args: Any) -> range:
 
 for _name in ("affine_range", "sequential_range"):
     published(LANGUAGE, _name)(static_range)
-listed(LANGUAGE)(program_ndim)
+listed(LANGUAGE)(nl.program_ndim)
 LANGUAGE |= {"nc": nc, "spmd_dim": SpmdDim}
