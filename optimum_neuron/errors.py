@@ -4,6 +4,7 @@
     +-- ConfigError (ValueError)            an option is unknown, contradictory or out of range
     |   +-- UnsupportedDtypeError           the target has no arithmetic for that dtype
     |   +-- AssertedConfigError (AssertionError)  NxD Inference asserts what the option breaks
+    |   +-- RuntimeConfigError (RuntimeError)  a run of NxD cannot be as its options say
     |   +-- NotSupportedError (NotImplementedError)  the vendor's library has a feature that is not here
     |   +-- UnknownNameError (KeyError)     no program, tensor, or state has the requested name
     |   +-- NotExportedError (FileNotFoundError)  a checkpoint was passed where only an export can be loaded
@@ -64,6 +65,7 @@ __all__ = [
     "NumericsError",
     "QueueFullError",
     "RequestError",
+    "RuntimeConfigError",
     "ShapeError",
     "TargetMismatchError",
     "UnknownNameError",
@@ -114,6 +116,10 @@ class ConfigError(NeuronError, ValueError):
 
 class UnsupportedDtypeError(ConfigError):
     """The target has no arithmetic for the dtype that was asked for."""
+
+
+class RuntimeConfigError(ConfigError, RuntimeError):
+    """A run cannot be as its options say, and scripts for NxD catch RuntimeError."""
 
 
 class NotSupportedError(ConfigError, NotImplementedError):

@@ -38,7 +38,11 @@ def exchanged(value: object, group: dist.ProcessGroup | None = None) -> list[Any
 
 
 def require_everywhere(
-    problem: str | None, hint: str, group: dist.ProcessGroup | None = None, **details: object
+    problem: str | None,
+    hint: str,
+    group: dist.ProcessGroup | None = None,
+    error: type[ConfigError] = ConfigError,
+    **details: object,
 ) -> None:
     """Raise the first problem that a rank of the group has, on all of its ranks.
 
@@ -46,12 +50,13 @@ def require_everywhere(
         problem: what this rank found; None: nothing.
         hint: the remedy.
         group: the ranks; None: all.
+        error: its class.
         **details: facts of the error.
     """
     problems = {rank: text for rank, text in enumerate(exchanged(problem, group)) if text is not None}
     if problems:
         rank, text = next(iter(problems.items()))
-        raise ConfigError(f"Rank {rank}: {text}", hint=hint, ranks=sorted(problems), **details)
+        raise error(f"Rank {rank}: {text}", hint=hint, ranks=sorted(problems), **details)
 
 
 @contextlib.contextmanager

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, RuntimeConfigError
 from ..xla import serialization
 from .agreement import ending_together, require_agreement, require_everywhere
 from .checkpoint_writer import WRITER, completed_tags
 from .checkpointing import PathLike, give, local_path, ranks_of_axes, require_file
 from .optimizer import NxDOptimizer
-from .parallel_state import DATA, EXPERT, EXPERT_DATA, PIPELINE, TENSOR, is_global_rank_zero
+from .parallel_state import EXPERT, EXPERT_DATA, PIPELINE, TENSOR, ZERO1, is_global_rank_zero
 from .zero import NeuronZero1Optimizer
 
 _NAME = re.compile(r"dp_rank_(\d+)(?:_ep_rank_(\d+))?_tp_rank_(\d+)_pp_rank_(\d+)\.pt")
@@ -74,7 +74,9 @@ def save_checkpoint(
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "checkpoint").write_text("1")
     items: list[tuple[Any, Path, bool]] = []
-    is_first = EXPERT_DATA.rank() == 0  # of the ranks with the same part; without experts, those of data parallelism
+    is_first = (
+        EXPERT_DATA.rank() == 0
+    )  # of the ranks with the same part: without experts, those of data and context parallelism
     if model is not None and is_first:
         items.append((_states(model), folder / "model" / _name(), use_xser))
     if optimizer is not None:
@@ -163,7 +165,7 @@ def load_checkpoint(
         if not isinstance(optimizer, dict):
             _require_zero(folder, has_zero, _is_zero(optimizer))
             has_zero = _is_zero(optimizer)
-        sizes = {"data": DATA.size()} if has_zero else {"expert": EXPERT.size()}
+        sizes = {"data": ZERO1.size()} if has_zero else {"expert": EXPERT.size()}
         _require_degrees(folder / "optim", **sizes)
         _load(optimizer, folder / "optim" / _name(by_data=has_zero))
     if scheduler is not None:
@@ -184,7 +186,7 @@ def _complete(folder: Path, tag: str | int | None) -> str:
     elif tag is not None and str(tag) not in tags and (folder / str(tag) / "checkpoint").exists():
         problem = f"{folder / str(tag)} was begun, and is not complete; complete are: {', '.join(tags) or 'none'}."
     hint = "Pass the folder of all checkpoints, which save_checkpoint wrote, and the tag of a complete one."
-    require_everywhere(problem, hint, path=str(folder), tag=tag, tags=tags)
+    require_everywhere(problem, hint, error=RuntimeConfigError, path=str(folder), tag=tag, tags=tags)
     chosen = tags[-1] if tag is None else str(tag)
     require_agreement("checkpoints to load", {"tag": chosen})
     return chosen
@@ -224,10 +226,11 @@ def _require_degrees(folder: Path, data: int = 1, expert: int = 1) -> None:
 
 def _require_zero(folder: Path, is_saved: bool, is_used: bool) -> None:
     problem = None
-    if is_saved != is_used and (is_saved or DATA.size() > 1):
+    if is_saved != is_used and (is_saved or ZERO1.size() > 1):
         kinds = ("ZeRO-1", "an optimizer without ZeRO-1")
         problem = f"{folder / 'optim'} has the states of {kinds[not is_saved]}, and this is {kinds[not is_used]}."
-    require_everywhere(problem, "Set zero_one_enabled as in the run that saved it.", is_saved=is_saved)
+    hint = "Set zero_one_enabled as in the run that saved it."
+    require_everywhere(problem, hint, error=RuntimeConfigError, is_saved=is_saved)
 
 
 def finalize_checkpoint() -> None:

@@ -20,14 +20,14 @@ from ..xla import serialization
 from .agreement import ending_together, require_everywhere
 from .attributes import is_divided, part_of
 from .moving import cast_all, to_cpu
-from .parallel_state import DATA, EXPERT, PIPELINE, TENSOR
+from .parallel_state import EXPERT, PIPELINE, TENSOR, ZERO1
 
 PathLike = str | os.PathLike[str]
 
 
 def ranks_of_axes() -> tuple[int, int, int]:
-    """This rank in tensor, pipeline, and data parallelism."""
-    tp, pp, dp = (axis.rank() if axis.is_made() else 0 for axis in (TENSOR, PIPELINE, DATA))
+    """This rank in tensor and pipeline parallelism, and among those of data and context parallelism."""
+    tp, pp, dp = (axis.rank() if axis.is_made() else 0 for axis in (TENSOR, PIPELINE, ZERO1))
     return tp, pp, dp
 
 

@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..base.foreign import module_facts
 from ..base.model_facts import facts_of
-from ..errors import ConfigError, ModelError, NotSupportedError, invalid_choice
+from ..errors import ConfigError, ModelError, RuntimeConfigError, invalid_choice
 from . import parallel_state
 from .activation_checkpoint import apply_activation_checkpointing
 from .agreement import require_agreement
@@ -75,6 +75,7 @@ def neuronx_distributed_config(
 
     Raises:
         ConfigError: an option is unknown, options contradict each other, or ranks have other options.
+        RuntimeConfigError: the degrees do not divide the ranks, or an option needs ZeRO-1.
     """
     optimizer_config = _filled("optimizer_config", optimizer_config, **_OPTIMIZER)
     init = _of_initialization(model_init_config, sequential_move_factor)
@@ -122,7 +123,7 @@ def _of_precision(given: Config | None, zero: bool) -> Config:
     if set_options and not zero:
         message = f"mixed_precision_config has {', '.join(set_options)}, and the optimizer is not ZeRO-1."
         hint = "Pass optimizer_config={'zero_one_enabled': True}, or False for them."
-        raise ConfigError(message, hint=hint, options=set_options)
+        raise RuntimeConfigError(message, hint=hint, options=set_options)
     return precision
 
 
@@ -151,10 +152,6 @@ def _filled(name: str, given: Mapping[str, Any] | None, **defaults: object) -> C
 
 def _make_groups(config: Config) -> None:
     """Make the groups. Groups that the script made for the same degrees stay."""
-    if config["expert_parallel_size"] > 1 and config["context_parallel_size"] > 1:
-        message = "Ranks cannot divide both experts and sequences."
-        hint = "Pass expert_parallel_size=1 or context_parallel_size=1."
-        raise NotSupportedError(message, hint=hint, option="expert_parallel_size")
     axes = {
         "tensor_model_parallel_size": parallel_state.TENSOR,
         "pipeline_model_parallel_size": parallel_state.PIPELINE,

@@ -16,7 +16,7 @@ from ..base.foreign import parameter_facts
 from ..errors import ConfigError
 from . import mappings
 from .attributes import is_divided, is_of_expert
-from .parallel_state import CONTEXT, DATA, EXPERT, EXPERT_DATA, PIPELINE, TENSOR
+from .parallel_state import CONTEXT, DATA, EXPERT, EXPERT_DATA, PIPELINE, TENSOR, ZERO1
 
 _BUCKET_BYTES = 512 * 2**20
 """Most bytes of gradients in one collective."""
@@ -94,7 +94,7 @@ def clip_grads_with_norm(parameters: Sequence[torch.Tensor], total_norm: torch.T
 
 @torch.no_grad()
 def bucket_allreduce_gradients(grads_list: Sequence[torch.Tensor], reduce_over_ep_group: bool = False) -> None:
-    """Average gradients over the ranks of data parallelism, several in one collective.
+    """Average gradients over the ranks of data and context parallelism, several in one collective.
 
     Args:
         grads_list: gradients, in the order of the parameters.
@@ -102,7 +102,7 @@ def bucket_allreduce_gradients(grads_list: Sequence[torch.Tensor], reduce_over_e
     """
     if not DATA.is_made():
         return
-    group, size = (EXPERT.group(), 1) if reduce_over_ep_group else (EXPERT_DATA.group(), DATA.size())
+    group, size = (EXPERT.group(), 1) if reduce_over_ep_group else (EXPERT_DATA.group(), ZERO1.size())
     for bucket in _buckets(list(reversed(grads_list)), _BUCKET_BYTES):
         flat = torch.cat([gradient.reshape(-1) for gradient in bucket]) / size
         if mappings.size_of(group) > 1:
@@ -150,13 +150,15 @@ def allreduce_sequence_parallel_gradients(optimizer: torch.optim.Optimizer) -> N
 
 @torch.no_grad()
 def allreduce_context_parallel_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Average gradients over the ranks of context parallelism.
+    """Average gradients over the ranks of context parallelism, but those of experts that ranks divide.
 
     Args:
         optimizer: has the parameters.
     """
     if not CONTEXT.is_made() or CONTEXT.size() == 1:
         return
-    for _, gradient in gradients_of(optimizer):
+    for parameter, gradient in gradients_of(optimizer):
+        if EXPERT.size() > 1 and is_of_expert(parameter):
+            continue
         gradient.div_(CONTEXT.size())
         dist.all_reduce(gradient, group=CONTEXT.group())

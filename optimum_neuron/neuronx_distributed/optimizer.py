@@ -90,7 +90,6 @@ class NxDOptimizer(torch.optim.Optimizer):
         """
         loss = zero.evaluated(closure)
         options = self.nxd_config["optimizer_config"]
-        grads.allreduce_context_parallel_gradients(self.optimizer)
         if self.nxd_config["sequence_parallel"]:
             grads.allreduce_sequence_parallel_gradients(self.optimizer)
         if options["zero_one_enabled"]:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..base import env
-from ..errors import ConfigError
+from ..errors import ConfigError, RuntimeConfigError
 from .agreement import exchanged, require_agreement
 from .platforms import hardware
 from .rings import pairs_of_ring
@@ -149,7 +149,8 @@ def initialize_model_parallel(
         mesh_only: return the ranks of the groups, and make none.
 
     Raises:
-        ConfigError: groups were made already, ranks have other arguments, or the degrees do not divide the ranks.
+        ConfigError: groups were made already, or ranks have other arguments.
+        RuntimeConfigError: the degrees do not divide the ranks.
     """
     if not dist.is_initialized():
         hint = "Call torch.distributed.init_process_group() first."
@@ -223,7 +224,7 @@ def _quotient(world_size: int, **degrees: int) -> int:
         text = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
         message = f"{world_size} ranks cannot be divided by {text} = {product}."
         hint = "Start a multiple of that number of processes, or change the degrees."
-        raise ConfigError(message, hint=hint, world_size=world_size, degrees=degrees)
+        raise RuntimeConfigError(message, hint=hint, world_size=world_size, degrees=degrees)
     return world_size // product
 
 

@@ -8,6 +8,7 @@ loss = model.run_train(input_ids=ids, labels=labels)
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -18,14 +19,17 @@ from torch.distributed import pipelining
 
 from ..base.foreign import parameter_facts
 from ..base.wording import listed
-from ..errors import ConfigError, ModelError, ShapeError
+from ..errors import ConfigError, ModelError, RuntimeConfigError, ShapeError
 from ..xla import mixed
 from . import mappings
 from .agreement import require_agreement
 from .grads import bucket_allreduce_gradients
 from .moving import get_device, mark_step, move_model_to_device
-from .parallel_state import DATA, MESSAGES, PIPELINE
+from .parallel_state import MESSAGES, PIPELINE, ZERO1
 from .pipeline_graph import GraphStage, Leaf, Tracer, equal_cuts, stages_of
+from .pipeline_trace import get_tracer_class
+from .recorded_stage import RecordedStage
+from .timeline import PPTimeline
 
 
 class PostPartitionHooks:
@@ -71,7 +75,7 @@ class NxDPPModel(nn.Module):
         output_loss_value_spec: where the loss is in the output: True, or a tuple or dict with True in its place; None:
             the output has no loss.
         return_mb_loss: return the losses of all microbatches.
-        broadcast_and_average_loss: return the loss on every rank, averaged over data parallelism.
+        broadcast_and_average_loss: return the loss on every rank, averaged over data and context parallelism.
         use_zero1_optimizer: the optimizer averages gradients over data parallelism.
         use_optimizer_wrapper: likewise.
         pipeline_cuts: names of the layers behind which a stage ends.
@@ -79,6 +83,9 @@ class NxDPPModel(nn.Module):
         leaf_module_cls: further classes, or their names, that are not traced.
         autowrap_functions: functions that are not traced.
         autowrap_modules: Python modules whose functions are not traced.
+        tracer_cls: as of `pipeline_trace.get_tracer_class`.
+        trace_file_path: file of a timeline of the microbatches; None: none is recorded.
+        return_loss_on_cpu: move the loss to the CPU.
         auto_partition: divide the layers equally; later stages have the rest.
         deallocate_pipeline_outputs: not used; what hardware keeps of values that were sent.
         fuse_microbatches: not used; how many programs hardware runs.
@@ -104,6 +111,9 @@ class NxDPPModel(nn.Module):
         leaf_module_cls: Sequence[Leaf] = (),
         autowrap_functions: Sequence[Callable[..., Any]] = (),
         autowrap_modules: Sequence[ModuleType] = (),
+        tracer_cls: str | type[Tracer] | None = None,
+        trace_file_path: str | os.PathLike[str] | None = None,
+        return_loss_on_cpu: bool = True,
         auto_partition: bool = False,
         deallocate_pipeline_outputs: bool = False,
         fuse_microbatches: bool = False,
@@ -111,13 +121,14 @@ class NxDPPModel(nn.Module):
         super().__init__()
         if not PIPELINE.is_made():
             message = "NxDPPModel needs the groups of model parallelism."
-            raise ConfigError(message, hint="Call initialize_model_parallel() first.")
+            raise RuntimeConfigError(message, hint="Call initialize_model_parallel() first.")
         given = (num_microbatches, virtual_pipeline_size, auto_partition, list(pipeline_cuts), list(input_names))
         _require_alike(module, transformer_layer_cls, given)
         if return_mb_loss and broadcast_and_average_loss:
             raise ConfigError("Losses of microbatches are not averaged.", hint="Pass return_mb_loss=False.")
         self.num_microbatches, self._spec = num_microbatches, output_loss_value_spec
         self.return_mb_loss, self.broadcast_and_average_loss = return_mb_loss, broadcast_and_average_loss
+        self._return_loss_on_cpu = return_loss_on_cpu
         self._reduces = not (use_zero1_optimizer or use_optimizer_wrapper)
         self._input_names = list(input_names)
         count = PIPELINE.size() * virtual_pipeline_size
@@ -127,7 +138,8 @@ class NxDPPModel(nn.Module):
         if virtual_pipeline_size > 1 and num_microbatches % PIPELINE.size():
             message = f"{num_microbatches} microbatches cannot be interleaved over {PIPELINE.size()} ranks."
             raise ConfigError(message, hint="Pass a multiple.", num_microbatches=num_microbatches)
-        tracer = Tracer(input_names, (transformer_layer_cls, *leaf_module_cls), autowrap_functions, autowrap_modules)
+        kind = get_tracer_class(module, tracer_cls)
+        tracer = kind(input_names, (transformer_layer_cls, *leaf_module_cls), autowrap_functions, autowrap_modules)
         stages = stages_of(module, tracer, pipeline_cuts)
         _require_all_layers(module, stages)
         self._names = {name for stage in stages for name in stage.graph.state_dict()}
@@ -145,6 +157,7 @@ class NxDPPModel(nn.Module):
             if parameter.requires_grad:
                 self._shared.append((parameter.shape, own))
         self._schedules: dict[Any, Any] = {}
+        self.timeline = PPTimeline(trace_file_path, PIPELINE.rank())
         HOOKS.execute_all_hooks(self)
 
     def _parameter(self, place: tuple[int, str]) -> nn.Parameter:
@@ -217,9 +230,10 @@ class NxDPPModel(nn.Module):
         self.local_stage_modules.train()
         self._run("step", inputs, losses)
         self._sum_shared(before)
-        if self._reduces and DATA.size() > 1:
+        if self._reduces and ZERO1.size() > 1:
             bucket_allreduce_gradients([one.grad for one in self.local_parameters() if one.grad is not None])
         mark_step()
+        self.timeline.mark_step_end()
         return self._loss([one.detach() for one in losses])
 
     @torch.no_grad()
@@ -231,6 +245,7 @@ class NxDPPModel(nn.Module):
         """
         self.local_stage_modules.eval()
         outputs = self._run("eval", inputs, [])
+        self.timeline.mark_step_end()
         if self._spec is None:
             return outputs
         return self._loss([] if outputs is None else list((outputs / self.num_microbatches).unbind()))
@@ -264,7 +279,7 @@ class NxDPPModel(nn.Module):
         """A schedule for batches of a shape: the messages between stages have fixed shapes."""
         count, group = self.num_microbatches, MESSAGES.group()
         stages = [
-            pipelining.PipelineStage(stage, number, self._num_stages, torch.device(get_device()), group=group)
+            RecordedStage(self.timeline, stage, number, self._num_stages, torch.device(get_device()), group=group)
             for number, stage in self._stages.items()
         ]
         loss = (lambda output, _: output.mean() / count) if has_loss else None
@@ -290,12 +305,16 @@ class NxDPPModel(nn.Module):
 
     def _loss(self, parts: list[torch.Tensor]) -> Any:
         """The loss, whose parts the last stage has."""
+        loss = self._loss_on_device(parts)
+        return loss.cpu() if self._return_loss_on_cpu and isinstance(loss, torch.Tensor) else loss
+
+    def _loss_on_device(self, parts: list[torch.Tensor]) -> Any:
         if self.return_mb_loss:
             return [one * self.num_microbatches for one in parts] if self._has_last else None
         if not self.broadcast_and_average_loss:
             return torch.stack(parts).sum() if self._has_last else None
         own = torch.stack(parts).sum() if self._has_last else torch.zeros((), device=get_device())
-        mean = mappings.reduce(own, DATA.group()) / DATA.size()
+        mean = mappings.reduce(own, ZERO1.group()) / ZERO1.size()
         return mappings.reduce(mean, PIPELINE.group())
 
 

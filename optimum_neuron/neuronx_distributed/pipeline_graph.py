@@ -18,6 +18,7 @@ from torch import nn
 from ..base.foreign import name_of
 from ..errors import ConfigError, ModelError
 from . import convolution, embedding, layers, lora_layers, loss_functions, mappings, qkv_linear
+from .transformers_graphs import as_nodes
 
 Leaf = type[nn.Module] | str
 _PARALLEL = (
@@ -51,11 +52,17 @@ class Tracer(torch.fx.Tracer):
     ) -> None:
         super().__init__((*modules, loss_functions, mappings), tuple(functions), param_shapes_constant=True)
         self._inputs = list(input_names)
+        self._proxies: list[torch.fx.Proxy] = []
         self._names = {leaf for leaf in leaves if isinstance(leaf, str)}
         self._classes: tuple[type[nn.Module], ...] = (
             *_PARALLEL,
             *(leaf for leaf in leaves if not isinstance(leaf, str)),
         )
+
+    def trace(self, root: Any, concrete_args: Any = None) -> torch.fx.Graph:
+        """Return the graph of a model."""
+        with as_nodes(self, root, lambda: self._proxies[0]):
+            return super().trace(root, concrete_args)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module is one node."""
@@ -72,6 +79,7 @@ class Tracer(torch.fx.Tracer):
             message = f"The model has no inputs {', '.join(unknown)}."
             raise ConfigError(message, hint="Name arguments of its forward as input_names.", names=unknown)
         proxies = [self.create_proxy("placeholder", name, (), {}) for name in self._inputs]
+        self._proxies = proxies
 
         def called(root: nn.Module, *values: Any) -> Any:
             return root_fn(root, **dict(zip(self._inputs, values, strict=True)))

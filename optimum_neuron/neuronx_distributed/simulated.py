@@ -10,6 +10,7 @@ traced program, which all ranks run.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -50,7 +51,9 @@ def begin(rank: int, world_size: int) -> None:
     """Let torch.distributed answer as on a rank."""
     from ..upstream.torch import FakeStore
 
-    dist.init_process_group(BACKEND, rank=rank, world_size=world_size, store=FakeStore())
+    # torch lets the hook of errors name the rank, also of a process that only simulates it.
+    with patch.object(sys, "excepthook", sys.excepthook):
+        dist.init_process_group(BACKEND, rank=rank, world_size=world_size, store=FakeStore())
 
 
 @contextlib.contextmanager

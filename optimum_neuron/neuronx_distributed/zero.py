@@ -16,7 +16,7 @@ from . import grads, mappings
 from .agreement import ending_together
 from .attributes import copy_tensor_model_parallel_attributes, is_of_expert
 from .checkpointing import PathLike, local_path, require_file, write_item
-from .parallel_state import DATA, EXPERT, EXPERT_DATA, TENSOR, ZERO1
+from .parallel_state import EXPERT, EXPERT_DATA, TENSOR, ZERO1
 
 
 class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
@@ -56,7 +56,7 @@ class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
             num_workers_per_step: how many ranks of a machine write at once; all do.
         """
         with ending_together("Free space, or choose another folder, and save again."):
-            write_item({**self.state_dict(), "dp_rank": DATA.rank(), "tp_rank": TENSOR.rank()}, _file(output_dir))
+            write_item({**self.state_dict(), "dp_rank": ZERO1.rank(), "tp_rank": TENSOR.rank()}, _file(output_dir))
 
     def load_sharded_state_dict(self, output_dir: PathLike, num_workers_per_step: int = 8) -> None:
         """Load what `save_sharded_state_dict` wrote on this rank; all ranks call it.
@@ -91,7 +91,7 @@ class NeuronZero1Optimizer(zero.ZeroRedundancyOptimizer):
 
 
 def _file(folder: PathLike) -> Path:
-    return local_path(folder) / f"optim.dp_rank_{DATA.rank():02d}.tp_rank_{TENSOR.rank():02d}"
+    return local_path(folder) / f"optim.dp_rank_{ZERO1.rank():02d}.tp_rank_{TENSOR.rank():02d}"
 
 
 class NeuronEPZero1Optimizer(NeuronZero1Optimizer):

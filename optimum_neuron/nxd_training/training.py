@@ -39,9 +39,9 @@ def model_config(given: Given, model: str | None = None) -> Any:
         raise ConfigError(f"{given.name} has no model.model_config.", hint=hint, key="model.model_config")
     folder = Path(path).parent if Path(path).name == "config.json" else find_folder(path, with_weights=False)
     config = read_config(folder)
-    sizes = {"num_layers": "num_hidden_layers", "hidden_size": "hidden_size"}
-    for key, name in {**sizes, "max_position_embeddings": "max_position_embeddings"}.items():
-        setattr(config, name, given.take(f"model.{key}", getattr(config, name)))
+    for name in ("num_layers", "hidden_size", "max_position_embeddings"):
+        own = "num_hidden_layers" if name == "num_layers" else name
+        setattr(config, own, given.take(f"model.{name}", getattr(config, own)))
     if given.take("model.hidden_size") is not None:
         config.head_dim = config.hidden_size // config.num_attention_heads
     if (theta := given.take("model.rope_theta")) is not None:
@@ -59,67 +59,59 @@ def train(path: str | Path) -> dict[str, Any]:
         ConfigError: an option is unknown or has no counterpart, or the number of processes is another.
     """
     given = read_given(path)
-    if given.take("model_source") != "hf":
-        raise given.wrong("model_source", "Set hf: models of Megatron are not here.")
+    _require_training(given)
     fields = training_options(given, env.world_size() or 1)
-    dtype, is_tuned = fields.pop("dtype"), given.has("model_alignment_strategy.sft")
-    for other in ("dpo", "orpo"):
-        if given.has(f"model_alignment_strategy.{other}"):
-            hint = f"Use Neuron{other.upper()}Trainer, or model_alignment_strategy.sft."
-            raise ConfigError(f"{given.name}: {other} is not supported here.", hint=hint, key=other)
-    start, begins_anew = given.take("exp_manager.resume_from_checkpoint"), given.take("model.weight_init_only", False)
-    config = model_config(given) if start is None or not begins_anew else None
-    adapter, parts = _adapter(given), _data(given, is_tuned)
-    resumes, must = (
-        given.take("exp_manager.resume_if_exists"),
-        not given.take("exp_manager.resume_ignore_no_checkpoint"),
-    )
-    without_effect = unused(given)
-    arguments = parts.pop("kind")(
-        **fields, **parts.pop("fields"), dataloader_drop_last=True, report_to=[], disable_tqdm=True
-    )
+    start, resumes = given.take("exp_manager.resume_from_checkpoint"), given.take("exp_manager.resume_if_exists")
+    must_resume = resumes and not given.take("exp_manager.resume_ignore_no_checkpoint")
+    is_new = start is None or not given.take("model.weight_init_only", False)
+    source = model_config(given) if is_new else start
+    kind, arguments_kind, of_kind, data = _data(given)
+    adapter, without_effect = _adapter(given), unused(given)
     if env.rank() in (None, 0) and without_effect:
         logger.info("Keys of %s without effect here: %s.", given.name, ", ".join(without_effect))
+    auto, dtype = transformers.AutoModelForCausalLM, fields.pop("dtype")
+    arguments = arguments_kind(**fields, **of_kind, dataloader_drop_last=True, report_to=[], disable_tqdm=True)
     transformers.set_seed(arguments.seed)
-    kind = transformers.AutoModelForCausalLM
-    model = kind.from_pretrained(start, dtype=dtype) if config is None else kind.from_config(config, dtype=dtype)
-    trainer = parts.pop("trainer")(model, arguments, peft_config=adapter, **parts)
-    latest = trainers.checkpoints.last_complete(arguments.output_dir).value
-    resume = resumes and (latest is not None or must) or (start if config is not None else None)
-    trainer.train(resume_from_checkpoint=resume)
+    model = (auto.from_config if is_new else auto.from_pretrained)(source, dtype=dtype)
+    trainer = kind(model, arguments, peft_config=adapter, **data)
+    latest = trainers.checkpoints.last_complete(arguments.output_dir).value if resumes else None
+    trainer.train(resume_from_checkpoint=latest is not None or must_resume or (start if is_new else None))
     losses = [{"step": one["step"], "loss": one["loss"]} for one in trainer.state.log_history if "loss" in one]
     return {"output_dir": arguments.output_dir, "losses": losses, "without_effect": without_effect}
 
 
-def _data(given: Given, is_tuned: bool) -> dict[str, Any]:
-    """The trainer, its arguments' class and further fields, and the data."""
+def _require_training(given: Given) -> None:
+    """Require a model and a way to train that are here."""
+    if given.take("model_source") != "hf":
+        raise given.wrong("model_source", "Set hf: models of Megatron are not here.")
+    for other in ("dpo", "orpo"):
+        if given.has(f"model_alignment_strategy.{other}"):
+            hint = f"Use Neuron{other.upper()}Trainer, or model_alignment_strategy.sft."
+            raise ConfigError(f"{given.name}: {other} is not supported here.", hint=hint, key=other)
+
+
+def _data(given: Given) -> tuple[type, type, dict[str, Any], dict[str, Any]]:
+    """The classes of the trainer and of its arguments, their further fields, and the data."""
     import datasets
 
     file = given.take("data.train_dir")
     if file is None or not Path(file).exists():
         message = f"{given.name}: data.train_dir is {file!r}, and there is no such file or folder."
         raise ConfigError(message, hint="Set it to the training data.", key="data.train_dir", value=file)
-    if not is_tuned:
-        return {
-            "kind": trainers.NeuronTrainingArguments,
-            "fields": {"train_sampling_strategy": "sequential"},
-            "trainer": trainers.NeuronTrainer,
-            "train_dataset": datasets.load_from_disk(file),
-            "data_collator": transformers.default_data_collator,
-        }
+    if not given.has("model_alignment_strategy.sft"):
+        data = {"train_dataset": datasets.load_from_disk(file), "data_collator": transformers.default_data_collator}
+        fields = {"train_sampling_strategy": "sequential"}
+        return trainers.NeuronTrainer, trainers.NeuronTrainingArguments, fields, data
     from ..trainer import post_training
 
     rows = datasets.load_dataset("json", data_files=str(file), split="train")
     rows = rows.rename_columns({"input": "prompt", "output": "completion"})
-    count = given.take("data.dev_choose_samples", len(rows))
+    rows = rows.select(range(min(given.take("data.dev_choose_samples", len(rows)), len(rows))))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(given.take("data.tokenizer.type"))
     packs = bool(given.take("model_alignment_strategy.sft.packing", False))
-    return {
-        "kind": post_training.NeuronSFTConfig,
-        "fields": {"max_length": given.take("data.seq_length"), "packing": packs, "packing_strategy": "wrapped"},
-        "trainer": post_training.NeuronSFTTrainer,
-        "train_dataset": rows.select(range(min(count, len(rows)))),
-        "processing_class": transformers.AutoTokenizer.from_pretrained(given.take("data.tokenizer.type")),
-    }
+    fields = {"max_length": given.take("data.seq_length"), "packing": packs, "packing_strategy": "wrapped"}
+    data = {"train_dataset": rows, "processing_class": tokenizer}
+    return post_training.NeuronSFTTrainer, post_training.NeuronSFTConfig, fields, data
 
 
 def _adapter(given: Given) -> Any:

@@ -208,6 +208,7 @@ NAMES: Names = {
         "parallel_state": "neuronx_distributed.parallel_layers.parallel_state:",
     },
     "neuronx_distributed.pipeline.scheduler": _SCHEDULES,
+    "neuronx_distributed.pipeline.timeline": _of("timeline", "PPTimeline"),
     "neuronx_distributed.pipeline.trace": {
         **_of("pipeline_trace", "get_concrete_args", "get_tracer_class", "trace_model"),
         **_of("pipeline_graph", HFTracerWrapper="Tracer", NxDTracer="Tracer", TorchTracerWrapper="Tracer"),
@@ -247,6 +248,7 @@ NAMES: Names = {
     ),
     "neuronx_distributed.utils.tensor_replacement.registry": _of("tensor_replacement", "RuntimeRegister"),
     "neuronx_distributed.utils.tensor_utils": _of("arithmetic", "cumsum"),
+    "neuronx_distributed.utils.timeline": _of("timeline", "Timeline"),
     "neuronx_distributed.utils.utils": _of("platforms", "HloMetadataLevel", "get_dict_from_json", "hardware"),
 }
 

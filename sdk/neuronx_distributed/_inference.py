@@ -40,7 +40,6 @@ _CAPTURE = of(
     *("disable_tensor_capture", "enable_tensor_capture", "get_available_modules", "get_captured_tensors_dict"),
     "register_tensor",
 )
-_NO_FOUR_BITS = Missing("Quantize weights to int8 or float8.")
 _NO_SCALES = Missing("Use QuantizedColumnParallel and QuantizedRowParallel, with a scale for each tensor or channel.")
 
 TOP = {
@@ -74,6 +73,7 @@ NAMES: Names = {
         **of("moe_options", "BlockwiseMatmulConfig", "RoutedExpertsMLPOpsConfig", "RouterConfig"),
         "MoEFusedTKGConfig": Missing("Use MoE, which also computes single tokens."),
     },
+    "neuronx_distributed.modules.moe.moe_config_validator": of("moe_validator", "MoeConfigValidator"),
     "neuronx_distributed.modules.moe.moe_parallel_layers": of(
         "expert_layers", "ExpertFusedColumnParallelLinear", "ExpertFusedRowParallelLinear"
     ),
@@ -91,7 +91,12 @@ NAMES: Names = {
         **of("quantization", get_broadcastable_shapes_for_blockwise_scale_dequantize="block_shapes"),
     },
     "neuronx_distributed.quantization.microscaling": {},
-    "neuronx_distributed.quantization.microscaling.transform_weights": {OTHERS: _NO_FOUR_BITS},
+    "neuronx_distributed.quantization.microscaling.transform_weights": {
+        **of("microscaling", "FP4_VALUES", "apply_lut_byte_4bit_tensor", "dequant_byte_4bit_tensor"),
+        **of("microscaling", "get_mxfp4_tensor", "get_mxfp4_tensor_from_uint16", "get_mxfp8_tensor_from_uint32"),
+        **of("microscaling", "pack_byte_4bit_tensor", "pack_fp4_x4_uint16", "split_byte_4bit_tensor", "split_gate_up"),
+        OTHERS: Missing("Export decoders: their experts compute in mxfp4."),
+    },
     "neuronx_distributed.quantization.quantization_config": {
         **of("quantization", "ActivationQuantizationType", "QuantizationType", "QuantizedDtype", "ScaleDtype"),
         "DtypeBound": Missing("Use torch.finfo; the largest number of float8_e4m3 on a core is 240."),

@@ -11,7 +11,6 @@ _ALTERNATIVES = {
     "lightning.launcher": "Start the ranks with torchrun.",
     "modules.lora.layer": "Use LoraConfig and LoraModel, which replace the layers.",
     "modules.lora.tp_layer": "Use LoraConfig and LoraModel, which replace the parallel layers too.",
-    "modules.moe.moe_config_validator": "Use ExpertMLPs, which takes its sizes as arguments.",
     "modules.moe.moe_fused_tkg": "Use MoE, which also computes single tokens.",
     "modules.moe.moe_fused_tkg_mx": "Use MoE with int8 or float8 experts.",
     "modules.moe.moe_process_group": "Use initialize_model_parallel, which makes the groups of experts.",
@@ -24,7 +23,6 @@ _ALTERNATIVES = {
     "pipeline.comm": "Use NxDPPModel, whose stages exchange tensors.",
     "pipeline.manual_pipe_stage": "Use NxDPPModel with pipeline_cuts.",
     "pipeline.partition": "Use NxDPPModel, which divides the model at pipeline_cuts.",
-    "pipeline.timeline": "Profile the ranks with torch.profiler.",
     "quantization.observer": "Use the functions of quantization.quantization_utils.",
     "scripts.checkpoint_converter": "Use save_checkpoint and load_checkpoint; nxd.shard_checkpoint divides weights.",
     "scripts.yaml_converter": "Run optimum-cli neuron train --config FILE.",
@@ -34,7 +32,6 @@ _ALTERNATIVES = {
     "utils.medusa_utils": "Export a decoder with Medusa heads: NeuronModelForCausalLM.",
     "utils.safetensors_utils": "Save with safetensors.torch.save_model.",
     "utils.sampling": "Use neuronx_distributed_inference.modules.generation.sampling.",
-    "utils.timeline": "Profile the ranks with torch.profiler.",
 }
 _PACKAGES = ("experimental", "experimental.quantization", "scripts")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import peft
 import pytest
 import torch
 import torch.distributed as dist
+import transformers
 from torch import nn
 from torch.nn import functional as F
 
@@ -264,7 +267,7 @@ def convolutions(device: str, rank: int) -> None:
 
 def train(device: str, rank: int, config: dict[str, Any], steps: int = 3) -> tuple[list[float], list[float], Any]:
     """Losses, norms, and the model, of steps on this rank's part of the batch."""
-    ids, labels = (one.chunk(STATE.DATA.size())[STATE.DATA.rank()] for one in batch())
+    ids, labels = (one.chunk(STATE.ZERO1.size())[STATE.ZERO1.rank()] for one in batch())
     model = configuration.initialize_parallel_model(config, Parallel)
     optimizer = configuration.initialize_parallel_optimizer(config, torch.optim.AdamW, model.parameters(), lr=1e-2)
     found, norms = [], []
@@ -272,7 +275,7 @@ def train(device: str, rank: int, config: dict[str, Any], steps: int = 3) -> tup
         optimizer.zero_grad()
         loss = model.run_train(*on(device, ids, labels))
         optimizer.step()
-        total = mappings.reduce(loss.detach(), STATE.DATA.group()) / STATE.DATA.size()
+        total = mappings.reduce(loss.detach(), STATE.ZERO1.group()) / STATE.ZERO1.size()
         found.append(total.item())
         norms.append(optimizer.grad_norm.item())
     return found, norms, (model, optimizer)
@@ -294,7 +297,7 @@ def of_one_process(steps: int = 3) -> tuple[list[float], list[float]]:
 
 def training_equals_one_process(device: str, rank: int) -> None:
     expected = of_one_process()
-    for sizes in ({"tensor_parallel_size": 2}, {}):
+    for sizes in ({"tensor_parallel_size": 2}, {"context_parallel_size": 2}, {}):
         for has_zero in (False, True) if device == "xla" else (False,):
             options = {"zero_one_enabled": has_zero, "grad_clipping": True, "max_grad_norm": 1.0}
             config = configuration.neuronx_distributed_config(**sizes, optimizer_config=options)
@@ -383,12 +386,15 @@ def pipelines(device: str, rank: int) -> None:
                 output_loss_value_spec=(True, False),
                 broadcast_and_average_loss=True,
                 input_names=["ids", "labels"],
+                trace_file_path=(file := Path(tempfile.mkdtemp()) / "timeline.json"),
                 **shared,
             )
             assert set(staged.local_state_dict()) < set(model.state_dict())
             found = losses_of_stages(device, staged, None)
             for values, wanted in zip(found, expected, strict=True):
                 assert values == pytest.approx(wanted, rel=1e-5), (device, cuts)
+            if rank == 0:
+                require_causes(json.loads(file.read_text()), len(found[0]), len(cuts) + 1)
             plain = pipeline.NxDPPModel(model, Layer, input_names=["ids"], **shared)
             outputs = plain.run_eval(ids=ids)
             if plain._has_last:
@@ -419,6 +425,23 @@ def pipelines(device: str, rank: int) -> None:
             assert error.value.details["names"] == ["spare.weight", "spare.bias"]
             with pytest.raises(ModelError):
                 staged.load_state_dict({**model.state_dict(), "spare.weight": torch.ones(2)})
+
+
+def require_causes(events: list[dict[str, Any]], num_steps: int, num_stages: int) -> None:
+    """A rank computes one thing at a time, and a stage after it has received: forwards downwards, backwards upwards."""
+    for step in range(num_steps):
+        of_step = [one for one in events if one["args"]["step"] == step]
+        times = {(one["pid"], one["name"]): (one["ts"], one["ts"] + one["dur"]) for one in of_step}
+        assert len(times) == len(of_step) == 4 * 2 * num_stages
+        for pid in (0, 1):
+            own = sorted(span for (rank, _), span in times.items() if rank == pid)
+            assert all(before[1] <= after[0] for before, after in itertools.pairwise(own))
+        for number in range(4):
+            chunks = [f"_chunk_{one}" for one in range(num_stages // 2)] if num_stages > 2 else [""]
+            path = [(pid, f"mb_{number}{chunk}_ForwardStep") for chunk in chunks for pid in (0, 1)]
+            path += [(pid, name.replace("Forward", "Backward")) for pid, name in reversed(path)]
+            assert all(times[one][1] <= times[other][0] for one, other in itertools.pairwise(path))
+    assert len(events) == num_steps * 4 * 2 * num_stages
 
 
 def pipelines_of_configurations(device: str, rank: int) -> None:
@@ -465,6 +488,43 @@ def pipelines_of_configurations(device: str, rank: int) -> None:
     STATE.destroy_model_parallel()
 
 
+def pipelines_of_transformers(device: str, rank: int) -> None:
+    """Models of transformers, with padding and tied heads: losses, norms, and weights of its own training."""
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "vocab_size": 32}
+    for kind, layer, implementation in (
+        (transformers.LlamaForCausalLM, "LlamaDecoderLayer", "sdpa"),
+        (transformers.GPTNeoXForCausalLM, "GPTNeoXLayer", "eager"),
+    ):
+        options = {"num_attention_heads": 2, "tie_word_embeddings": True, "attn_implementation": implementation}
+        config = kind.config_class(**sizes, **options)
+        generator = torch.Generator().manual_seed(3)
+        ids = torch.randint(0, 32, (4, 10), generator=generator)
+        mask = torch.ones_like(ids).index_fill(1, torch.tensor([8, 9]), 0)
+        inputs = {"input_ids": ids, "attention_mask": mask, "labels": ids.where(mask.bool(), -100)}
+        torch.manual_seed(0)
+        reference = kind(config)
+        with degrees():
+            given = {name: on(device, value) for name, value in inputs.items()}
+            expected = losses_of_stages(device, on(device, reference), lambda m, given=given: m(**given).loss)
+        with degrees(pipeline_model_parallel_size=2):
+            torch.manual_seed(0)
+            staged = pipeline.NxDPPModel(
+                model := kind(config),
+                next(type(one) for one in model.modules() if type(one).__name__ == layer),
+                output_loss_value_spec=(True, False),
+                broadcast_and_average_loss=True,
+                input_names=list(inputs),
+                num_microbatches=2,
+                tracer_cls="hf",
+                auto_partition=True,
+            )
+            found = losses_of_stages(device, staged, None, inputs)
+        for values, wanted in zip(found, expected, strict=True):
+            assert values == pytest.approx(wanted, rel=1e-5), (device, kind)
+        for name, parameter in staged.local_named_parameters():
+            torch.testing.assert_close(parameter.detach().cpu(), reference.get_parameter(name).detach().cpu(), **CLOSE)
+
+
 def four_ranks(device: str, rank: int) -> None:
     """Four stages, and two stages of two parts of tensors, with ZeRO-1: losses and norms of one process."""
     with degrees():
@@ -489,14 +549,16 @@ def four_ranks(device: str, rank: int) -> None:
         STATE.destroy_model_parallel()
 
 
-def losses_of_stages(device: str, model: nn.Module, loss_of: Callable[..., Any] | None) -> Any:
-    ids, labels = batch()
+def losses_of_stages(
+    device: str, model: nn.Module, loss_of: Callable[..., Any] | None, inputs: dict[str, torch.Tensor] | None = None
+) -> Any:
+    inputs = inputs or dict(zip(("ids", "labels"), batch(), strict=True))
     found, norms = [], []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(3):
         optimizer.zero_grad()
         if loss_of is None:
-            loss = model.run_train(ids=ids, labels=labels)
+            loss = model.run_train(**inputs)
         else:
             loss = loss_of(model)
             loss.backward()
@@ -514,7 +576,7 @@ def configurations(device: str, rank: int) -> None:
         {"sequence_parallel": bool(rank)},  # ranks disagree
         {"lora_config": lora_options.LoraConfig(lora_rank=2 + rank, target_modules=["up"])},
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(RuntimeError if "mixed_precision_config" in options else ConfigError):
             configuration.neuronx_distributed_config(**options)
         STATE.destroy_model_parallel()
 
@@ -753,8 +815,13 @@ def lightning_trainer(device: str, rank: int, folder: Path) -> None:
 
 
 def checkpoints(device: str, rank: int, folder: Path) -> None:
+    for context in (2, 1):  # ranks of context parallelism divide the states of ZeRO-1 too
+        _checkpoints(device, rank, folder / str(context), context)
+
+
+def _checkpoints(device: str, rank: int, folder: Path, context: int) -> None:
     options = {"zero_one_enabled": device == "xla", "grad_clipping": True, "max_grad_norm": 1.0}
-    config = configuration.neuronx_distributed_config(optimizer_config=options)
+    config = configuration.neuronx_distributed_config(context_parallel_size=context, optimizer_config=options)
     expected = train(device, rank, config, steps=4)[0]
     _, _, (model, optimizer) = train(device, rank, config, steps=2)
     for tag, is_async in (("a", False), ("b", True), ("c", True)):
@@ -778,7 +845,7 @@ def checkpoints(device: str, rank: int, folder: Path) -> None:
         again.zero_grad()
         loss = fresh.run_train(*on(device, ids, labels))
         again.step()
-        found.append((mappings.reduce(loss.detach(), STATE.DATA.group()) / 2).item())
+        found.append((mappings.reduce(loss.detach(), STATE.ZERO1.group()) / 2).item())
     assert found == pytest.approx(expected[2:], rel=1e-5)
     STATE.destroy_model_parallel()
     with degrees(tensor_model_parallel_size=2):

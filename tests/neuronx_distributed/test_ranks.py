@@ -15,6 +15,7 @@ OF_DEVICE = (
     "groups",
     "pipelines",
     "pipelines_of_configurations",
+    "pipelines_of_transformers",
     "meta_initialization",
     "training_equals_one_process",
     "checkpoints",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import collections
+import json
 import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +17,7 @@ from optimum_neuron.errors import ConfigError, NotSupportedError, ShapeError, Un
 from optimum_neuron.neuronx_distributed import (
     arithmetic,
     logs,
+    moe_validator,
     moving,
     padding,
     parallel_state,
@@ -20,6 +25,7 @@ from optimum_neuron.neuronx_distributed import (
     rotary,
     serialization,
     tensor_replacement,
+    timeline,
 )
 
 
@@ -130,3 +136,69 @@ def test_logical_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         assert platforms.get_platform_lnc() == cores
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "1")
     assert platforms.get_platform_lnc() is platforms.LogicalNCConfig.LNC_1
+
+
+@pytest.mark.parametrize(
+    ("dropless", "capacity", "activation", "gated", "expected"),
+    [
+        (True, None, "silu", True, 0.0),
+        (True, 1.5, "silu", True, 0.0),
+        (True, -1.0, "silu", True, -1.0),
+        (True, 0.0, "gelu", True, ConfigError),
+        (True, 0.0, "silu", False, ConfigError),
+        (False, 0.0, "gelu", True, ConfigError),
+        (False, 2.0, "gelu", False, 2.0),
+        (False, None, "gelu", True, None),
+    ],
+)
+@pytest.mark.parametrize("source", ["hf", "megatron", "dbrx"])
+def test_options_of_experts(
+    tmp_path: Path, source: str, dropless: bool, capacity: Any, activation: str, gated: bool, expected: Any
+) -> None:
+    """The table of behaviors in NxD's own tests of the validator."""
+    moe = SimpleNamespace(dropless=dropless, capacity_factor=capacity, glu_mlp=gated)
+    content = {"model_type": "mixtral", "hidden_act": activation}
+    if source == "dbrx":
+        content = {"model_type": "dbrx", "ffn_config": {"ffn_act_fn": {"name": activation}}}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(content))
+    model = SimpleNamespace(moe=moe, model_config=file, activation=activation)
+    config = SimpleNamespace(model_source="megatron" if source == "megatron" else "hf", model=model)
+    check = moe_validator.MoeConfigValidator(config).validate_moe_config
+    if expected is ConfigError:
+        with pytest.raises(ConfigError):
+            check()
+    else:
+        check()
+        assert moe.capacity_factor == expected
+    del model.moe
+    with pytest.raises(AttributeError):
+        check()
+
+
+def test_timeline(tmp_path: Path) -> None:
+    """A file that is JSON after each step, as viewers of Chrome's format read it, and begins anew."""
+    file = tmp_path / "new" / "timeline.json"
+    for _ in range(2):
+        mine = timeline.Timeline(file, 0)
+        assert json.loads(file.read_text()) == []
+        for step in range(2):
+            with mine.event("outer"):
+                mine.mark_event_start("inner")
+                mine.mark_event_end("inner")
+            mine.mark_step_end()
+            events = json.loads(file.read_text())
+            assert [(one["name"], one["args"]["step"]) for one in events][-2:] == [("outer", step), ("inner", step)]
+            outer, inner = events[-2:]
+            assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
+    assert len(events) == 4
+    with pytest.raises(ConfigError):
+        mine.mark_event_end("other")
+    mine.mark_event_start("open")
+    with pytest.raises(ConfigError):
+        mine.mark_event_start("open")
+    with pytest.raises(ConfigError):
+        mine.mark_step_end()
+    silent = timeline.Timeline(None, 0)
+    silent.mark_event_start("x")
+    silent.mark_step_end()
