@@ -66,10 +66,11 @@ class MoeConfigValidator:
     def _require_silu(self) -> None:
         is_megatron = self.cfg.model_source == "megatron"
         if is_megatron:
-            found, allowed = _Options(self.cfg.model).activation, ("silu", "swiglu")
+            found: Any = _Options(self.cfg.model).activation
+            allowed = ["silu", "swiglu"]
             which = "For Megatron models, dropless mode is only supported with SiLU or SwiGLU activation functions"
         else:
-            found, allowed = self._activation(self._load_hf_config()), ("silu",)
+            found, allowed = self._activation(self._load_hf_config()), ["silu"]
             which = "Dropless mode is only supported with SiLU activation function"
         if found not in allowed:
             raise ConfigError(f"{which}, and this one is {found}.", hint=_HINT, activation=found)
