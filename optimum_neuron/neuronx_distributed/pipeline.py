@@ -149,16 +149,23 @@ class NxDPPModel(nn.Module):
         shared = _shared_weights(stages, PIPELINE.size())
         self.local_stage_modules = nn.ModuleList(self._stages.values())
         move_model_to_device(self.local_stage_modules, get_device())
-        self._shared: list[tuple[torch.Size, nn.Parameter | None]] = []
+        self._shared: list[tuple[torch.Size, nn.Parameter | None]] = self._mark_shared(shared)
+        self._schedules: dict[Any, Any] = {}
+        self.timeline = PPTimeline(trace_file_path, PIPELINE.rank())
+        HOOKS.execute_all_hooks(self)
+
+    def _mark_shared(
+        self, shared: list[tuple[nn.Parameter, dict[int, Place]]]
+    ) -> list[tuple[torch.Size, nn.Parameter | None]]:
+        """Mark weights that an earlier rank has too, and return those that train, each with its shape."""
+        found = []
         for parameter, names in shared:
             own = self._parameter(names[PIPELINE.rank()]) if PIPELINE.rank() in names else None
             if own is not None:
                 own.shared = PIPELINE.rank() != min(names)
             if parameter.requires_grad:
-                self._shared.append((parameter.shape, own))
-        self._schedules: dict[Any, Any] = {}
-        self.timeline = PPTimeline(trace_file_path, PIPELINE.rank())
-        HOOKS.execute_all_hooks(self)
+                found.append((parameter.shape, own))
+        return found
 
     def _parameter(self, place: tuple[int, str]) -> nn.Parameter:
         number, name = place
