@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
@@ -21,6 +21,9 @@ from torch import nn
 
 from ..base.foreign import module_facts
 from ..base.model_facts import facts_of
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 _FACTORIES = ("arange", "empty", "full", "ones", "zeros")
 
@@ -34,7 +37,7 @@ class Mask:
         dtype: of the embeddings, of which the function needs the shape alone.
     """
 
-    def __init__(self, function: Callable[..., Any], config: Any, dtype: torch.dtype) -> None:
+    def __init__(self, function: Callable[..., Any], config: PretrainedConfig, dtype: torch.dtype) -> None:
         self._function, self._config, self._dtype = function, config, dtype
         # The code of a graph names what it calls.
         self.__name__ = self.__qualname__ = function.__name__

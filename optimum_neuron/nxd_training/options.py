@@ -73,9 +73,9 @@ def unused(given: Given) -> list[str]:
         sections = json.loads(Path(__file__).with_name("keys.json").read_text(encoding="utf-8"))
         known = {f"{name}.{key}".lstrip(".") for name, keys in sections.items() for key in keys.split()} | {*sections}
     else:
-        from ..neuronx_distributed.configuration import neuronx_distributed_config
+        from ..neuronx_distributed import configuration
 
-        known = set(inspect.signature(neuronx_distributed_config).parameters)
+        known = set(inspect.signature(configuration.neuronx_distributed_config).parameters)
     problems = []
     for key in given.rest():
         section = key.partition(".")[0]  # scripts choose what a section of neuronx_distributed_config has
