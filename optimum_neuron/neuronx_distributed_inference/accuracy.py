@@ -184,7 +184,9 @@ def generate_expected_logits(
     num_tokens = min(num_tokens or room, room)
     settings.update(do_sample=False, **SETTINGS)
     # With min_new_tokens, another token than the likeliest would follow where that is the end of the text.
-    settings.update(max_length=None, max_new_tokens=num_tokens, min_new_tokens=None, eos_token_id=no_token(neuron_model))
+    settings.update(
+        max_length=None, max_new_tokens=num_tokens, min_new_tokens=None, eos_token_id=no_token(neuron_model)
+    )
     settings.update(return_dict_in_generate=True, output_scores=False, output_logits=True)
     ids, mask = padded_left(input_ids, inputs_attention_mask)
     inputs = {"input_ids": ids, "attention_mask": mask, "generation_config": settings}

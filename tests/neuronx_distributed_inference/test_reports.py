@@ -5,18 +5,22 @@ import argparse
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from optimum_neuron.errors import AssertedConfigError, ConfigError, LogitMatchingError, ModelError
 from optimum_neuron.neuronx_distributed_inference import (
     MoENeuronConfig,
     NeuronConfig,
+    accuracy,
     benchmark,
     demo,
     families,
+    load_pretrained_config,
     logits,
 )
 from optimum_neuron.neuronx_distributed_inference.demo_arguments import StringOrIntegers
 from tests.raising import raises
+from tests.tiny import save_tiny
 
 
 def test_percentiles_are_those_of_numpy():
@@ -97,3 +101,19 @@ def test_an_argument_takes_numbers_or_auto(words, values):
 def test_tolerances_that_cannot_be_read_are_one_error(text):
     with raises(ConfigError, option="tol_map"):
         demo._tolerances(text)
+
+
+@torch.no_grad()
+def test_expected_logits_go_on_after_the_end_of_the_text(tmp_path):
+    save_tiny(tmp_path, "llama", num_hidden_layers=1)
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    ids = torch.arange(3, 10)[None]
+    reference.generation_config.eos_token_id = int(reference(ids).logits[0, -1].argmax())
+    reference.generation_config.save_pretrained(tmp_path)
+    settings = NeuronConfig(seq_len=48, max_context_length=16, torch_dtype=torch.float32, on_cpu=True)
+    config = families.LlamaInferenceConfig(settings, load_config=load_pretrained_config(tmp_path))
+    model = families.NeuronLlamaForCausalLM(tmp_path, config)
+    logits_TRV = accuracy.generate_expected_logits(model, ids, torch.ones_like(ids), num_tokens=3)
+    tokens = logits_TRV[:2].argmax(-1).T
+    assert tokens[0, 0] == reference.generation_config.eos_token_id
+    torch.testing.assert_close(logits_TRV[:, 0], reference(torch.cat([ids, tokens], 1)).logits[0, -3:])
