@@ -54,17 +54,25 @@ _ONE = {
     "distributed_strategy.expert_model_parallel_size": "Set 1: tensor parallelism divides experts.",
     "expert_parallel_size": "Set 1: estimates have no times for it.",
 }
-_OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fp32OptState": "adamw_torch"} | {
-    name: name for name in ("adafactor", "adagrad", "rmsprop", "sgd")
+_OPTIMIZERS: dict[str | None, str] = {
+    "adamw": "adamw_torch",
+    "adamw_fp32OptState": "adamw_torch",
+    **{name: name for name in ("adafactor", "adagrad", "rmsprop", "sgd")},
 }
-_SCHEDULERS = {"LinearAnnealingWithWarmUp": "linear", "CosineAnnealing": "cosine_with_min_lr", None: "constant"}
-_PRECISIONS = {
-    "fp32": {}, "autocast": {"bf16": True}, "bf16SR": {"dtype": "bfloat16", "stochastic_rounding_enabled": True},
-    "mixed_precision": (masters := {
-        "dtype": "bfloat16", "optimizer_use_master_weights": True, "optimizer_use_fp32_grad_acc": True,
-    }),
-    "mixed_precisionSR": {**masters, "stochastic_rounding_enabled": True}, "manual": {},
-}  # fmt: skip
+_SCHEDULERS: dict[str | None, str] = {
+    "LinearAnnealingWithWarmUp": "linear",
+    "CosineAnnealing": "cosine_with_min_lr",
+    None: "constant",
+}
+_MASTERS = {"dtype": "bfloat16", "optimizer_use_master_weights": True, "optimizer_use_fp32_grad_acc": True}
+_PRECISIONS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "autocast": {"bf16": True},
+    "bf16SR": {"dtype": "bfloat16", "stochastic_rounding_enabled": True},
+    "mixed_precision": _MASTERS,
+    "mixed_precisionSR": {**_MASTERS, "stochastic_rounding_enabled": True},
+    "manual": {},
+}
 
 
 def unused(given: Given) -> list[str]:
@@ -159,14 +167,12 @@ def _optimization(given: Given) -> dict[str, Any]:
     for key, name, choices in zip(("optim", "optim.sched"), names, (_OPTIMIZERS, _SCHEDULERS), strict=True):
         if name not in choices:
             raise invalid_choice(f"model.{key}.name", name, [one for one in choices if one])
-    for key, same, hint in (
+    whole_run = "Set ${trainer.max_steps}: the learning rate ends with the run."
+    sames: tuple[tuple[str, Any, str], ...] = (
         ("constant_steps", 0, "Set 0."),
-        (
-            "max_steps",
-            given.take("trainer.max_steps"),
-            "Set ${trainer.max_steps}: the learning rate ends with the run.",
-        ),
-    ):
+        ("max_steps", given.take("trainer.max_steps"), whole_run),
+    )
+    for key, same, hint in sames:
         if given.take(f"model.optim.sched.{key}", same) != same:
             raise given.wrong(f"model.optim.sched.{key}", hint)
     betas = given.take("model.optim.betas", (0.9, 0.999))

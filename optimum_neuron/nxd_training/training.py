@@ -98,6 +98,8 @@ def _data(given: Given) -> tuple[type, type, dict[str, Any], dict[str, Any]]:
     if file is None or not Path(file).exists():
         message = f"{given.name}: data.train_dir is {file!r}, and there is no such file or folder."
         raise ConfigError(message, hint="Set it to the training data.", key="data.train_dir", value=file)
+    data: dict[str, Any]
+    fields: dict[str, Any]
     if not given.has("model_alignment_strategy.sft"):
         data = {"train_dataset": datasets.load_from_disk(file), "data_collator": transformers.default_data_collator}
         fields = {"train_sampling_strategy": "sequential"}
