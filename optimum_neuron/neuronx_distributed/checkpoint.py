@@ -74,9 +74,8 @@ def save_checkpoint(
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "checkpoint").write_text("1")
     items: list[tuple[Any, Path, bool]] = []
-    is_first = (
-        EXPERT_DATA.rank() == 0
-    )  # of the ranks with the same part: without experts, those of data and context parallelism
+    # Of the ranks with the same part: without experts, those of data and context parallelism.
+    is_first = EXPERT_DATA.rank() == 0
     if model is not None and is_first:
         items.append((_states(model), folder / "model" / _name(), use_xser))
     if optimizer is not None:
