@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 import types
 from typing import Any
@@ -21,14 +23,15 @@ def clean_environment(monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def fake_module(monkeypatch):
-    """Return a function that puts a module with the given attributes in place of one of ours."""
+    """Return a function that puts other attributes in place of those of a module; the rest of it stays."""
     from optimum_neuron.cli import NeuronCommand  # what commands import when they are loaded is the real thing
 
     assert NeuronCommand.COMMAND is not None
 
     def put(name: str, **attributes: Any) -> None:
+        real = importlib.import_module(name)
         module = types.ModuleType(name)
-        vars(module).update(attributes)
+        vars(module).update(attributes, __getattr__=functools.partial(getattr, real))
         monkeypatch.setitem(sys.modules, name, module)
         parent, _, child = name.rpartition(".")
         monkeypatch.setattr(sys.modules[parent], child, module, raising=False)
