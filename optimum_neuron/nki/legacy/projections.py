@@ -118,7 +118,8 @@ def rmsnorm_qkv_isa_kernel(
     Raises:
         KernelError: another kernel or norm, or sizes that do not fit.
     """
-    _project((lhs,), rhs, ln_w, out, kernel_name, eps, fused_rmsnorm, bias, skip_gamma, norm_type)
+    norm = _Norm("rmsnorm_qkv_isa_kernel", norm_type, ln_w, fused_rmsnorm, skip_gamma, eps)
+    _project((lhs,), norm, rhs, bias, out, kernel_name)
 
 
 @kernel
@@ -137,24 +138,20 @@ def rmsnorm_qkv_isa_fused_add_kernel(
     norm_type: object = None,
 ) -> None:
     """Write lhs + residual + other to `lhs`, and what `rmsnorm_qkv_isa_kernel` makes of the sum to `out`."""
-    _project((lhs, residual, other), rhs, ln_w, out, kernel_name, eps, fused_rmsnorm, bias, skip_gamma, norm_type)
+    norm = _Norm("rmsnorm_qkv_isa_kernel", norm_type, ln_w, fused_rmsnorm, skip_gamma, eps)
+    _project((lhs, residual, other), norm, rhs, bias, out, kernel_name)
 
 
 def _project(
     states: tuple[NkiTensor, ...],
+    norm: _Norm,
     weight: NkiTensor,
-    ln_w: NkiTensor,
+    bias: NkiTensor | None,
     out: NkiTensor,
     kernel_name: str,
-    eps: float,
-    fused: bool,
-    bias: NkiTensor | None,
-    skip_gamma: bool,
-    norm_type: object,
 ) -> None:
     opcode, (batch, length, width), features = "rmsnorm_qkv_isa_kernel", states[0].shape, weight.shape[1]
     _choice(opcode, "kernel_name", kernel_name, ["QKV"])
-    norm = _Norm(opcode, norm_type, ln_w, fused, skip_gamma, eps)
     shapes, heads = [list(tensor.shape) for tensor in (states[0], weight, out)], out.shape[0] if out.ndim == 4 else 1
     fits = list(out.shape)[-3:] == [batch, length, features // heads] and weight.shape[0] == width
     layout = "States are [B, S, H], weights [H, F], out [B, S, F] or [heads, B, S, F / heads]."
