@@ -103,7 +103,7 @@ def get_generate_outputs(
             f"device={device!r} is not supported.", hint="Pass is_hf=True.", option="device", value=device
         )
     sides = {"padding_side": "left"} if is_hf else {}
-    _pad_with_end(tokenizer)
+    pad_with_end(tokenizer)
     inputs = tokenizer(list(prompts), padding=True, return_tensors="pt", **sides)
     options |= {"is_hf": is_hf, "draft_model": draft_model, "input_start_offsets": input_start_offsets}
     return get_generate_outputs_from_token_ids(
@@ -141,7 +141,7 @@ def get_generate_outputs_from_token_ids(
     inputs = BatchEncoding({"input_ids": token_ids, "attention_mask": attention_mask})
     if attention_mask is None:
         side = "left" if is_hf else "right"
-        _pad_with_end(tokenizer)
+        pad_with_end(tokenizer)
         inputs = tokenizer.pad({"input_ids": token_ids}, padding_side=side, return_tensors="pt")
     ids, mask = shift_inputs_by_offset(inputs, input_start_offsets, tokenizer_facts(tokenizer).pad_token_id or 0)
     if draft_model is not None:
@@ -152,7 +152,7 @@ def get_generate_outputs_from_token_ids(
     return outputs, tokenizer.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
-def _pad_with_end(tokenizer: PreTrainedTokenizerBase) -> None:
+def pad_with_end(tokenizer: PreTrainedTokenizerBase) -> None:
     """Let a tokenizer without padding, such as Llama's, pad with the token that ends a text."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, GenerationConfig, set_seed
 
 from ..base.transformers_types import PreTrainedTokenizerBase
 from ..errors import ConfigError, NeuronError
-from .accuracy import check_accuracy, get_generate_outputs
+from .accuracy import check_accuracy, get_generate_outputs, pad_with_end
 from .adapter import SETTINGS
 from .application import NeuronBaseForCausalLM
 from .benchmark import benchmark_sampling
@@ -79,8 +79,7 @@ def run_inference(model_cls: Model, args: argparse.Namespace) -> None:
     )
     model = model_cls(args.model_path, config)
     tokenizer = AutoTokenizer.from_pretrained(args.model_path, padding_side=neuron_config.padding_side)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    pad_with_end(tokenizer)
     if not _compile(model, draft, tokenizer, args):
         return
     _load(model, draft, args)
