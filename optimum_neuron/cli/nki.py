@@ -73,7 +73,7 @@ NEURON_PLATFORM_TARGET_OVERRIDE selects the target, as for all kernels.
         parser.add_argument("--seconds", type=positive_int, metavar="N", help="end of --tune (default: 60)")
 
     def execute(self, out: Out) -> None:
-        from ..nki import analyze, compare, parse_argument
+        from ..nki import analyze, check_arguments, compare, parse_argument
 
         options = options_from(self.args, "perfetto", "html", "against", "tune", "seconds")
         if "seconds" in options and "tune" not in options:
@@ -82,13 +82,16 @@ NEURON_PLATFORM_TARGET_OVERRIDE selects the target, as for all kernels.
         if "tune" in options:
             self._tune(out, kernel, arguments, options)
             return
+        check_arguments(kernel, arguments, {})
         analysis = analyze(kernel, *arguments)
         if "against" not in options:
             files = _write(options, analysis)
             data = {**analysis.to_dict(), "files": files}
             out.result(data, human=show_analysis, brief=f"{analysis.total_us:.4g} us (simulated)")
             return
-        after = analyze(self._kernel(options["against"]), *[parse_argument(text) for text in self.args.arguments])
+        other, arguments = self._kernel(options["against"]), [parse_argument(text) for text in self.args.arguments]
+        check_arguments(other, arguments, {})
+        after = analyze(other, *arguments)
         files = _write(options, after, before=analysis)
         comparison = compare(analysis, after)
         data = {**comparison.to_dict(), "files": files}

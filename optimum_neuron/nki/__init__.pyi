@@ -20,7 +20,7 @@ from .hooks import HOOKS as HOOKS, Launch as Launch
 from .instructions import COSTS as COSTS
 from .jit import Kernel as Kernel, jit as jit, simulate as simulate
 from .kernel import launch as launch, launch_ranks as launch_ranks
-from .named import load_kernel as load_kernel, parse_argument as parse_argument
+from .named import check_arguments as check_arguments, load_kernel as load_kernel, parse_argument as parse_argument
 from .occupancy import Occupancy as Occupancy, Tile as Tile
 from .platform import Problem as Problem, problems_of as problems_of
 from .rulebook import Rule as Rule

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,23 +26,50 @@ _TENSOR = re.compile(r"(?P<shape>\d+(x\d+)*)(?::(?P<dtype>\w+))?")
 def load_kernel(target: str) -> Callable[..., Any]:
     """Import a Python file and return the kernel of a name.
 
+    Modules beside the file are imported for it alone, so another file may have others of the same names beside it.
+
     Args:
         target: the file, a colon, and the name.
+
+    Raises:
+        ConfigError: there is no such file or kernel, or the file cannot be imported.
     """
     file, _, name = target.rpartition(":")
     path = Path(file)
     if not file or not path.is_file():
         raise ConfigError(f"{target} names no Python file and kernel.", hint="Write it as kernels.py:softmax.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not a Python file.", hint="Its name ends with .py.")
-    sys.path.insert(0, str(path.parent.resolve()))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = getattr(module, name, None)
+    found = getattr(_imported(path), name, None)
     if not callable(found):
         raise ConfigError(f"{path} has no kernel {name}.", hint="Name a function of the file.", kernel=name)
     return found
+
+
+def _imported(path: Path) -> ModuleType:
+    folder, known = str(path.parent.resolve()), set(sys.modules)
+    spec = importlib.util.spec_from_file_location(f"{path.stem} of {folder}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file.", hint="Its name ends with .py.")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, NameError, SyntaxError) as error:
+        message = f"{path} cannot be imported: {type(error).__name__}: {error}."
+        raise ConfigError(message, hint=f"python {path} shows where.", file=str(path)) from error
+    for other in set(sys.modules) - known - {spec.name}:
+        if str(vars(sys.modules[other]).get("__file__")).startswith(f"{folder}/"):
+            del sys.modules[other]
+    return module
+
+
+def check_arguments(kernel: Callable[..., Any], args: Sequence[object], options: Mapping[str, object]) -> None:
+    """Refuse arguments, by place and by name, that a kernel does not take."""
+    signature = inspect.signature(kernel)
+    try:
+        signature.bind(*args, **options)
+    except TypeError as error:
+        message = f"The kernel {kernel.__name__} does not take the {len(args)} arguments and {[*options]}: {error}."
+        raise ConfigError(message, hint=f"Its parameters are {signature}.", options=[*options]) from error
 
 
 def parse_argument(text: str) -> Any:

@@ -28,7 +28,9 @@ from ..errors import ConfigError, NeuronError, nearest
 from ..upstream.torch import tree_leaves, tree_map
 from .analysis import Analysis, analyze
 from .comparison import difference_of
+from .core import PlainData
 from .kernel import simulate
+from .named import check_arguments
 
 Options = Mapping[str, Any]
 _REFUSALS = (AssertionError, ValueError, IndexError, ZeroDivisionError)
@@ -36,8 +38,10 @@ _REFUSALS = (AssertionError, ValueError, IndexError, ZeroDivisionError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(PlainData):
     """One candidate that ran."""
+
+    HIDDEN = ("results", "analysis")
 
     options: Options
     results: Sequence[Any] | None
@@ -53,13 +57,12 @@ class Trial:
         return math.inf if self.problem or self.analysis is None else self.analysis.total_us
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        total_us = None if self.analysis is None else self.analysis.total_us
-        return {"options": dict(self.options), "total_us": total_us, "problem": self.problem}
+        """Return it as plain data, with the time of a candidate that lost too."""
+        return {**super().to_dict(), "total_us": None if self.analysis is None else self.analysis.total_us}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tuning:
+class Tuning(PlainData):
     """The best options of a kernel, with the candidates that lost; all times are simulated."""
 
     choice: Choice[Options]
@@ -74,12 +77,7 @@ class Tuning:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {
-            "choice": {**self.choice.to_dict(), "value": dict(self.choice.value)},
-            "analysis": self.analysis.to_dict(),
-            "trials": [trial.to_dict() for trial in self.trials],
-            "num_candidates": self.num_candidates,
-        }
+        return {**super().to_dict(), "choice": {**self.choice.to_dict(), "value": dict(self.choice.value)}}
 
 
 def tune(
@@ -101,7 +99,8 @@ def tune(
         **kwargs: its other arguments by name.
 
     Raises:
-        ConfigError: the space names no keyword of the kernel or has no value for one, or no candidate can be chosen.
+        ConfigError: the space names no keyword of the kernel or has no value for one, arguments are missing, or no
+            candidate can be chosen.
 
     Example:
         ```python
@@ -125,6 +124,7 @@ def tune(
     """
     made = simulate(kernel)
     _check_space(made.function, space)
+    check_arguments(made.function, args, {**kwargs, **{name: values[0] for name, values in space.items()}})
     end_s, reference = time.monotonic() + seconds, None
     trials: dict[tuple[int, ...], Trial] = {}
     with Step(f"Tuning {made.function.__name__}") as step:

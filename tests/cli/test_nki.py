@@ -71,6 +71,21 @@ def test_two_versions_side_by_side(nki, tmp_path):
     assert data["lines"][0]["moved_us"].keys() == {"vector", "scalar"}
     text = nki("scale", *words).stdout
     assert "nisa.tensor_scalar" in text and "some_kernels.py:13" in text and "nisa.tensor_scalar" in page.read_text()
+    other = nki("scale_parts", "128x512", "--against", f"{tmp_path}/some_kernels.py:scale")
+    assert other.code == 1 and "factor" in other.stderr
+
+
+def test_versions_have_their_own_modules_beside_them(cli, tmp_path):
+    kernel = KERNEL.replace("scale=factor", "scale=factor * sizes.FACTOR")
+    files = []
+    for factor in (1.0, 2.0):
+        folder = tmp_path / f"version_{factor}"
+        folder.mkdir()
+        (folder / "sizes.py").write_text(f"FACTOR = {factor}", encoding="utf-8")
+        files.append(folder / "kernels.py")
+        files[-1].write_text(f"import sizes\n{kernel}", encoding="utf-8")
+    words = (f"{files[0]}:scale", "128x64", "1.0", "--against", f"{files[1]}:scale")
+    assert cli("neuron", "nki", *words, "--json").json["difference"] == 1.0
 
 
 def test_tuning(nki):

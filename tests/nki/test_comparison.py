@@ -107,7 +107,7 @@ def test_search_ends_in_time_and_says_what_it_left():
     assert len(tuning.trials) == 1 and "2 did not run within 0 s" in tuning.choice.reason
 
 
-@pytest.mark.parametrize("space", [{}, {"columns": []}, {"colums": [1]}])
+@pytest.mark.parametrize("space", [{}, {"columns": []}, {"colums": [1]}, {"x": [1], "columns": [128]}])
 def test_space_that_is_none(space):
     with pytest.raises(ConfigError):
         tune(scaled, X, space=space)
