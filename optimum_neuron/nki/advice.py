@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..hardware import CoreSpec, CoreTiming, documents as doc
 from .core import Access, PlainData, Record
@@ -19,6 +20,8 @@ from .timeline import ENGINES, Event, elements
 LANES = 128
 _MATMULS = ("nc_matmul", "nc_matmul_mx")
 _WRITERS = (*_MATMULS, "nc_transpose")
+_PIPELINES = ("vector", "scalar")
+"""Engines whose accesses take as long to start as some elements take."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +41,7 @@ class Advice(PlainData):
     """Public document."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Rule:
+class _Rule(NamedTuple):
     topic: str
     text: str
     source: str
@@ -50,85 +52,71 @@ def _per_partition(access: Access) -> int:
     return elements(access) // max(1, access.shape[0])
 
 
-def _is_scattered(record: Record, timing: CoreTiming) -> bool:
-    shortest = min(map(run_bytes, (*record.reads, *record.writes)))
-    return record.engine == "dma" and shortest < timing.dma_recommended_bytes
-
-
-def _is_narrow(record: Record, timing: CoreTiming) -> bool:
-    return record.engine in ("vector", "scalar", "gpsimd") and bool(record.writes) and record.writes[0].shape[0] < LANES
-
-
-def _is_short(record: Record, timing: CoreTiming) -> bool:
-    if record.engine not in ("vector", "scalar"):
-        return False
-    return max(map(_per_partition, (*record.reads, *record.writes))) < timing.sram_access_cycles
-
-
-def _has_strides(record: Record, timing: CoreTiming) -> bool:
-    return record.engine in ("vector", "scalar") and any(
-        access.strides[-1] * FORMATS[access.dtype].size_bytes > timing.stride_limit_bytes and access.shape[-1] > 1
-        for access in (*record.reads, *record.writes)
-    )
+def _step_bytes(access: Access) -> int:
+    return access.strides[-1] * FORMATS[access.dtype].size_bytes if access.shape[-1] > 1 else 0
 
 
 RULES = (
     _Rule(
-        topic="moving columns",
-        text="Move at least as many columns in a matmul as its shortest time covers, 512 at best.",
-        source=doc.NKI_V2,
-        applies=lambda record, timing: (
-            record.opcode in _MATMULS and _per_partition(record.writes[0]) < timing.matmul_min_cycles
+        "moving columns",
+        "Move at least as many columns in a matmul as its shortest time covers, 512 at best.",
+        doc.NKI_V2,
+        lambda one, timing: one.opcode in _MATMULS and _per_partition(one.writes[0]) < timing.matmul_min_cycles,
+    ),
+    _Rule(
+        "contracted rows",
+        "Contract 128 partitions in a matmul: fewer leave rows of the array idle.",
+        doc.NKI_V2,
+        lambda one, timing: one.opcode in _MATMULS and one.reads[0].shape[0] < LANES,
+    ),
+    _Rule(
+        "stationary columns",
+        "Use 128 stationary columns in a matmul: fewer leave columns of the array idle.",
+        doc.NKI_V2,
+        lambda one, timing: one.opcode in _MATMULS and one.writes[0].shape[0] < LANES,
+    ),
+    _Rule(
+        "float32 matmul",
+        "Multiply in bfloat16 where its precision is enough: float32 takes 4 times as long.",
+        doc.NKI_V2,
+        lambda one, timing: one.opcode in _MATMULS and one.reads[1].dtype == "float32",
+    ),
+    _Rule(
+        "DMA size",
+        "Move at least 2 KiB at a stretch in each partition; 4 KiB saturate the engines.",
+        doc.NKI_DMA,
+        lambda one, timing: one.engine == "dma" and min(map(run_bytes, one.accesses)) < timing.dma_recommended_bytes,
+    ),
+    _Rule(
+        "partitions",
+        "Use all 128 partitions: an instruction takes as long for one as for all.",
+        doc.NKI_V2,
+        lambda one, timing: (
+            one.engine in (*_PIPELINES, "gpsimd") and one.writes != () and one.writes[0].shape[0] < LANES
         ),
     ),
     _Rule(
-        topic="contracted rows",
-        text="Contract 128 partitions in a matmul: fewer leave rows of the array idle.",
-        source=doc.NKI_V2,
-        applies=lambda record, timing: record.opcode in _MATMULS and record.reads[0].shape[0] < LANES,
+        "short instructions",
+        "Give an instruction more elements in a partition: the start of its access takes longer than they do.",
+        doc.NKI_V2,
+        lambda one, timing: (
+            one.engine in _PIPELINES and max(map(_per_partition, one.accesses)) < timing.sram_access_cycles
+        ),
     ),
     _Rule(
-        topic="stationary columns",
-        text="Use 128 stationary columns in a matmul: fewer leave columns of the array idle.",
-        source=doc.NKI_V2,
-        applies=lambda record, timing: record.opcode in _MATMULS and record.writes[0].shape[0] < LANES,
-    ),
-    _Rule(
-        topic="float32 matmul",
-        text="Multiply in bfloat16 where its precision is enough: float32 takes 4 times as long.",
-        source=doc.NKI_V2,
-        applies=lambda record, timing: record.opcode in _MATMULS and record.reads[1].dtype == "float32",
-    ),
-    _Rule(
-        topic="DMA size",
-        text="Move at least 2 KiB at a stretch in each partition; 4 KiB saturate the engines.",
-        source=doc.NKI_DMA,
-        applies=_is_scattered,
-    ),
-    _Rule(
-        topic="partitions",
-        text="Use all 128 partitions: an instruction takes as long for one as for all.",
-        source=doc.NKI_V2,
-        applies=_is_narrow,
-    ),
-    _Rule(
-        topic="short instructions",
-        text="Give an instruction more elements in a partition: the start of its access takes longer than they do.",
-        source=doc.NKI_V2,
-        applies=_is_short,
-    ),
-    _Rule(
-        topic="strides",
-        text="Keep the step between elements below 16 bytes: a larger one halves the rate of SBUF.",
-        source=doc.NKI_V2,
-        applies=_has_strides,
+        "strides",
+        "Keep the step between elements below 16 bytes: a larger one halves the rate of SBUF.",
+        doc.NKI_V2,
+        lambda one, timing: (
+            one.engine in _PIPELINES and any(_step_bytes(each) > timing.stride_limit_bytes for each in one.accesses)
+        ),
     ),
 )
 """The rules, in the order in which an instruction is looked at."""
 
 
 def advise(events: Sequence[Event], timing: CoreTiming) -> list[Advice]:
-    """Return what the guides advise, the advice about most time first."""
+    """Return what the guides advise about single instructions."""
     found = []
     for rule in RULES:
         concerned = [one for one in events if one.record.reads and rule.applies(one.record, timing)]
@@ -136,7 +124,7 @@ def advise(events: Sequence[Event], timing: CoreTiming) -> list[Advice]:
             own = [(one.record, one.busy_ns) for one in concerned if one.record.engine == engine]
             if own:
                 found.append(advice_of(rule.topic, rule.text, engine, own, rule.source))
-    return sorted(found, key=lambda one: -one.busy_us)
+    return found
 
 
 def advice_of(topic: str, text: str, engine: str, concerned: Sequence[tuple[Record, float]], source: str) -> Advice:
@@ -216,7 +204,7 @@ def _together(events: Sequence[Event], engines: tuple[str, str], buffer: str) ->
     spans: dict[str, list[Event]] = {engine: [] for engine in engines}
     for event in events:
         record = event.record
-        if record.engine in spans and any(a.buffer == buffer for a in (*record.reads, *record.writes)):
+        if record.engine in spans and any(a.buffer == buffer for a in record.accesses):
             spans[record.engine].append(event)
     found, place = [], 0
     others = spans[engines[1]]

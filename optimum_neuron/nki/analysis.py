@@ -16,7 +16,7 @@ from typing import Any
 from ..base.core import Choice
 from ..errors import ConfigError
 from .advice import Advice, advise, contention
-from .core import Core, Record, Unwritten
+from .core import Core, PlainData, Record, Unwritten
 from .elements import UninitializedReadWarning
 from .hazards import Hazard, Race, core_races, hazards_of, pairs_of, placement_races
 from .kernel import launch_on_cores, simulate
@@ -31,8 +31,10 @@ BUSY_SHARE = 0.7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Roofline:
+class Roofline(PlainData):
     """What a kernel computes and moves, and the shortest time that the target allows for it."""
+
+    COMPUTED = ("best_us",)
 
     matmul_flop: int
     """Operations of matmuls, without transposes."""
@@ -47,14 +49,12 @@ class Roofline:
         """Shortest possible time."""
         return max(self.matmul_us, self.hbm_us)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {**dataclasses.asdict(self), "best_us": self.best_us}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Analysis:
+class Analysis(PlainData):
     """What is known of one run of a kernel."""
+
+    HIDDEN = ("result", "events")
 
     name: str
     target: str
@@ -86,22 +86,8 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data, without the results and the instructions."""
-        return {
-            "name": self.name,
-            "target": self.target,
-            "num_instructions": len(self.events),
-            "num_waits": sum(event.has_waited for event in self.events),
-            "total_us": self.total_us,
-            "busy_us": self.busy_us,
-            "bound": self.bound.to_dict(),
-            "memory": [one.to_dict() for one in self.memory],
-            "unwritten": [dataclasses.asdict(read) for read in self.unwritten],
-            "roofline": {**self.roofline.to_dict(), "share": self.roofline_share},
-            "advice": [one.to_dict() for one in self.advice],
-            "hazards": [one.to_dict() for one in self.hazards],
-            "races": [one.to_dict() for one in self.races],
-            "platform": [one.to_dict() for one in self.platform],
-        }
+        counts = {"num_instructions": len(self.events), "num_waits": sum(event.has_waited for event in self.events)}
+        return {**super().to_dict(), **counts, "roofline": {**self.roofline.to_dict(), "share": self.roofline_share}}
 
     def trace(self) -> dict[str, Any]:
         """Return the engines' timeline for ui.perfetto.dev, in microseconds."""

@@ -18,12 +18,12 @@ import torch
 
 from ..upstream.torch import tree_leaves
 from .analysis import Analysis
-from .core import source_of
+from .core import PlainData, source_of
 from .timeline import ENGINES, hbm_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LineCost:
+class LineCost(PlainData):
     """What the instructions of one line of a kernel take."""
 
     line: str
@@ -41,8 +41,10 @@ class LineCost:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LineChange:
+class LineChange(PlainData):
     """One line in both versions, or in one of them."""
+
+    COMPUTED = ("kind", "moved_us")
 
     before: LineCost | None
     """In the first version; None if the line was added."""
@@ -68,14 +70,12 @@ class LineChange:
         """Return the time that it moved, to and from all engines."""
         return sum(map(abs, self.moved_us.values()))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"kind": self.kind, "moved_us": self.moved_us, **dataclasses.asdict(self)}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(PlainData):
     """Two versions of a kernel, and what each line costs in both; all times are simulated."""
+
+    COMPUTED = ("speedup",)
 
     before: Analysis
     after: Analysis
@@ -88,16 +88,6 @@ class Comparison:
     def speedup(self) -> float:
         """Return how many times as fast the second version is."""
         return self.before.total_us / self.after.total_us
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "before": self.before.to_dict(),
-            "after": self.after.to_dict(),
-            "speedup": self.speedup,
-            "difference": self.difference,
-            "lines": [line.to_dict() for line in self.lines],
-        }
 
 
 def compare(before: Analysis, after: Analysis) -> Comparison:

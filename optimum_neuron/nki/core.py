@@ -18,13 +18,14 @@ import string
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import torch
 
 from ..base import env
+from ..base.core import Choice
 from ..errors import KernelError
 from ..hardware import CoreSpec, CoreTiming, Target, resolve_target, target_of_kernels
 from .memory import Buffer, Storage
@@ -42,9 +43,24 @@ _FRONT_ENDS = ("nki", "neuronxcc")
 class PlainData:
     """A dataclass of what is known of a kernel, which pages and `--json` show."""
 
+    HIDDEN: ClassVar[tuple[str, ...]] = ()
+    """Fields that are not shown."""
+    COMPUTED: ClassVar[tuple[str, ...]] = ()
+    """Properties that are shown, too."""
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]  # subclasses are dataclasses
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
+        names = [field.name for field in fields if field.name not in self.HIDDEN]
+        return {name: _plain(getattr(self, name)) for name in (*names, *self.COMPUTED)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PlainData | Choice):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +80,11 @@ class Record:
     """Its other operands, as text."""
     name: str | None = None
     """Name that the kernel gave it."""
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """What it reads, then what it writes."""
+        return (*self.reads, *self.writes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,7 +115,7 @@ class Access:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Unwritten:
+class Unwritten(PlainData):
     """A read of memory that nothing wrote."""
 
     line: str
@@ -284,10 +305,10 @@ class _Text(string.Formatter):
         return str(super().format_field(value, format_spec))
 
 
-def require(holds: object, rule: Rule, **values: Any) -> None:
+def require(holds: object, rule: Rule, line: str = "", **values: Any) -> None:
     """Raise the error of a broken rule unless it holds."""
     if not holds:
-        refuse(rule, **values)
+        refuse(rule, line, **values)
 
 
 def refuse(rule: Rule, line: str = "", **values: Any) -> NoReturn:

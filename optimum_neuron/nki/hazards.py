@@ -70,7 +70,7 @@ def pairs_of(stream: Sequence[Record]) -> list[Pair]:
     read: dict[int, dict[Box, int]] = collections.defaultdict(dict)
     found = []
     for number, record in enumerate(stream):
-        boxes = [(access, box_of(access)) for access in (*record.reads, *record.writes)]
+        boxes = [(access, box_of(access)) for access in record.accesses]
         for place, (access, box) in enumerate(boxes):
             writes = place >= len(record.reads)
             earlier = [(WAW if writes else RAW, written[access.storage])]
@@ -103,7 +103,7 @@ def placement_races(stream: Sequence[Record]) -> list[Race]:
     """Return writes to tiles at the bytes of others that are read afterwards."""
     placed: dict[int, list[tuple[int, bool, Access]]] = collections.defaultdict(list)
     for number, record in enumerate(stream):
-        for place, access in enumerate((*record.reads, *record.writes)):
+        for place, access in enumerate(record.accesses):
             if access.address is not None:
                 placed[access.storage].append((number, place >= len(record.reads), access))
     races: dict[tuple[str, str], Race] = {}
@@ -145,7 +145,7 @@ def core_races(streams: Sequence[Sequence[Record]]) -> list[Race]:
         barriers = 0
         for record in stream:
             barriers += record.opcode in ("core_barrier", "sendrecv")
-            for access in (*record.reads, *record.writes):
+            for access in record.accesses:
                 if access.buffer not in ("sbuf", "psum"):
                     uses[access.storage].append((core, barriers, access in record.writes, access, record.line))
     races: dict[tuple[str, str], Race] = {}

@@ -14,7 +14,7 @@ from .timeline import last_uses
 
 
 @dataclasses.dataclass(frozen=True)
-class Tile:
+class Tile(PlainData):
     """One tensor on the chip."""
 
     name: str
@@ -48,7 +48,7 @@ def occupancy(stream: Sequence[Record], buffer: str, capacity: int) -> Occupancy
     """Return what the tiles of a memory need, instruction by instruction."""
     last, tiles = last_uses(stream), {}
     for number, record in enumerate(stream):
-        for access in (*record.reads, *record.writes):
+        for access in record.accesses:
             if access.buffer == buffer and access.storage not in tiles:
                 facts = access.name, access.created, access.bytes_per_partition
                 tiles[access.storage] = Tile(*facts, number, last[access.storage])

@@ -151,9 +151,7 @@ class _Transfers:
 
 def last_uses(stream: Sequence[Record]) -> dict[int, int]:
     """Return the last instruction of each tensor, by the tensor's number."""
-    return {
-        access.storage: number for number, record in enumerate(stream) for access in (*record.reads, *record.writes)
-    }
+    return {access.storage: number for number, record in enumerate(stream) for access in record.accesses}
 
 
 def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Sequence[int]] | None = None) -> list[Event]:
@@ -179,7 +177,7 @@ def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Seque
     for number, record in enumerate(stream):
         before = waits.get(number, ()) if waits else ()
         ready = max((events[other].end_ns for other in before if other < number), default=0.0)
-        accesses = (*record.reads, *record.writes)
+        accesses = record.accesses
         for access in accesses:
             if access.storage not in uses:
                 uses[access.storage] = _Uses()
@@ -242,6 +240,6 @@ def hbm_bytes(record: Record) -> int:
     """Return the bytes that an instruction reads from and writes to HBM."""
     return sum(
         elements(access) * FORMATS[access.dtype].size_bytes
-        for access in (*record.reads, *record.writes)
+        for access in record.accesses
         if access.buffer not in (Buffer.sbuf.value, Buffer.psum.value)
     )
