@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import KernelError
-from .core import Rule, current, quoted, refuse
+from .core import Rule, current, refuse, require
 from .dtypes import FORMATS, dtype_name
 from .memory import Buffer, Storage
 from .tensor import NkiTensor
@@ -84,11 +84,7 @@ class Arguments:
             return {key: self.results(item) for key, item in value.items()}
         if not isinstance(value, NkiTensor):
             return value
-        if value.buffer.is_on_chip:
-            line = value.storage.line
-            message = f"The kernel returned {value.name}, which is in {value.buffer.value}.{quoted(line)}"
-            hint = "Copy it to a tensor in nl.shared_hbm, and return that."
-            raise KernelError(message, hint=hint, rule="result", line=line)
+        require(not value.buffer.is_on_chip, Rule.RESULT_ON_CHIP, of=value, line=value.storage.line)
         exchanged_in = current().exchanged.get(value.storage.number)
         if exchanged_in is not None:
             refuse(Rule.EXCHANGED, tensor=value.name, line=exchanged_in)

@@ -130,7 +130,7 @@ class Elements:
             offset=self.offset,
             shape=self.shape,
             strides=self.strides,
-            row=math.prod(storage.shape[1:]),
+            row=storage.row,
             bytes_per_partition=storage.bytes_per_partition,
             created=storage.line,
             is_indirect=self.is_indirect(),

@@ -79,15 +79,12 @@ class IndirectTensor(NkiTensor):
         return self.steps
 
     def is_indirect(self) -> bool:
-        """Return True."""
         return True
 
     def chosen_by(self) -> tuple[Elements, ...]:
-        """Return the indices."""
         return () if self.indices is None else (self.indices,)
 
     def with_skip(self, skip: bool) -> Self:
-        """Return the view with the rule for indices outside of the tensor."""
         self.skip = skip
         return self
 
@@ -109,7 +106,6 @@ class IndirectTensor(NkiTensor):
         return ~bad
 
     def inside(self) -> torch.Tensor | None:
-        """Return which elements are inside of the tensor; None where all have to be."""
         return self._checked() if self.skip else None
 
     def read(self) -> torch.Tensor:
@@ -120,11 +116,9 @@ class IndirectTensor(NkiTensor):
         return (flat[self.addresses.where(good, 0)] * good).view(self.storage.base.dtype)
 
     def write(self, values: torch.Tensor) -> None:
-        """Scatter values."""
         self._scatter(values, self._checked())
 
     def write_where(self, chosen: torch.Tensor, values: torch.Tensor) -> None:
-        """Scatter the values where `chosen` holds."""
         self._scatter(values, self._checked() & chosen)
 
     def _scatter(self, values: torch.Tensor, good: torch.Tensor) -> None:
@@ -156,11 +150,9 @@ class MovedTensor(NkiTensor):
         return view
 
     def is_indirect(self) -> bool:
-        """Return True."""
         return True
 
     def chosen_by(self) -> tuple[Elements, ...]:
-        """Return the index."""
         return (self.index,)
 
     def _view(self, data: torch.Tensor) -> NkiTensor:
@@ -223,7 +215,6 @@ class ColumnTensor(IndirectTensor):
         return view
 
     def for_engine(self, engine: str) -> None:
-        """Choose the size of a group for the engine that accesses the view."""
         require(engine in GROUPS, Rule.COLUMNS_ENGINE, of=self, engine=engine)
         index, group = self.indices, GROUPS[engine]
         assert index is not None

@@ -6,7 +6,7 @@ This module knows all places where a kernel may be called; `kernel.py` knows the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ..errors import ConfigError
@@ -19,6 +19,13 @@ COMPILER_OPTIONS = frozenset(
     {"mode", "debug_kernel", "show_compiler_tb", "experimental_flags", "experimental_features", "kernel_return"}
 )
 """Options of the vendor's compiler, which say how it works and reports, not what a kernel computes."""
+
+
+def require_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse options that a function does not have."""
+    if unknown := sorted(set(given) - set(known)):
+        message = f"{function} has no option {', '.join(unknown)} here."
+        raise ConfigError(message, hint=f"Its options are {', '.join(sorted(known))}.", options=unknown)
 
 
 def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
@@ -34,11 +41,7 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     Raises:
         ConfigError: another option.
     """
-    unknown = sorted(set(kwargs) - {"platform_target", "platform_rules"} - COMPILER_OPTIONS)
-    if unknown:
-        message = f"nki.jit has no option {', '.join(unknown)}."
-        hint = "Leave it out; `platform_target` chooses the target."
-        raise ConfigError(message, hint=hint, options=unknown)
+    require_options("nki.jit", kwargs, ("platform_target", "platform_rules", *COMPILER_OPTIONS))
     if fn is None:
         return functools.partial(jit, **kwargs)
     given = {"platform": kwargs.get("platform_target"), "platform_rules": kwargs.get("platform_rules")}

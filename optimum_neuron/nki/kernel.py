@@ -23,12 +23,12 @@ import torch
 
 from ..base import env
 from ..base.after_import import after_import
-from ..errors import ConfigError, KernelError
+from ..errors import ConfigError
 from ..hardware import Target
 from ..upstream.torch import register_constant
 from . import indirect as indirect  # registers the views by indices
 from .arguments import Arguments, tensors_in
-from .core import Core, Grid, Record, default_target, first_line, quoted, running, use
+from .core import Core, Grid, Record, Rule, default_target, first_line, quoted, require, running, use
 from .platform import check
 from .scheduling import Edge, edges_of
 from .world import World
@@ -280,14 +280,9 @@ def _launch(
 
 def _check_grid(kernel: Kernel, target: Target) -> None:
     """Check that a kernel runs on the cores of one logical core; the older API has grids of any size."""
-    most = max(target.chip.lncs)
-    if len(kernel.grid) > 1 or math.prod(kernel.grid) > most:
-        message = (
-            f"{kernel.function.__name__}{[*kernel.grid]} asks for more than one number of cores, or for more than "
-        )
-        message += f"the {most} that a logical core of {target.name} can have."
-        hint = f"Use kernel[{most}]." if most > 1 else "Call it without brackets."
-        raise KernelError(message, hint=hint, rule="grid", grid=kernel.grid, target=target.name)
+    most, name = max(target.chip.lncs), kernel.function.__name__
+    fits = len(kernel.grid) <= 1 and math.prod(kernel.grid) <= most
+    require(fits, Rule.GRID, kernel=name, grid=[*kernel.grid], most=most, target=target.name)
 
 
 def _run(kernel: Kernel, core: Core, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -299,11 +294,9 @@ def _finished(kernel: Kernel, inputs: Arguments, value: object, core: Core) -> A
     """Return what a kernel returned as arrays, after its writes to inputs."""
     inputs.write_back()
     if value is None and not inputs.changed:
-        line = first_line(kernel.function)
-        message = f"The kernel {kernel.function.__name__} returned nothing and wrote no input.{quoted(line)}"
-        hint = "Return the tensors in nl.shared_hbm that it wrote."
-        if core.platform_rules:
-            raise KernelError(message, hint=hint, rule="result", line=line)
-        warnings.warn(f"{message} {hint}", UserWarning, stacklevel=2)
+        line, name = first_line(kernel.function), kernel.function.__name__
+        require(not core.platform_rules, Rule.NO_RESULT, line=line, kernel=name)
+        text = Rule.NO_RESULT.message.format(kernel=name) + quoted(line)
+        warnings.warn(f"{text} {Rule.NO_RESULT.remedy}", UserWarning, stacklevel=2)
     with use(core):
         return inputs.results(value)

@@ -133,9 +133,14 @@ class Storage:
             self.written.is_blank = False
 
     @property
+    def row(self) -> int:
+        """Elements for each index of the first dimension: in each partition of an on-chip tensor."""
+        return math.prod(self.shape[1:])
+
+    @property
     def bytes_per_partition(self) -> int:
         """Bytes in each partition of an on-chip tensor."""
-        return math.prod(self.shape[1:]) * self.format.size_bytes
+        return self.row * self.format.size_bytes
 
     @property
     def size_bytes(self) -> int:

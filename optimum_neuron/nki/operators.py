@@ -86,10 +86,6 @@ def _sine(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() <= math.pi, torch.sin(x), beyond**3 / 6 - beyond)
 
 
-def _gelu_sigmoid(x: torch.Tensor) -> torch.Tensor:
-    return x * torch.sigmoid(1.702 * x)
-
-
 def _gelu_slope(x: torch.Tensor) -> torch.Tensor:
     density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
@@ -105,11 +101,7 @@ def _gelu_tanh_slope(x: torch.Tensor) -> torch.Tensor:
     return 0.5 * (1 + inner) + 0.5 * x * (1 - inner**2) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
 
 
-def _erf_slope(x: torch.Tensor) -> torch.Tensor:
-    return 2 / math.sqrt(math.pi) * torch.exp(-x * x)
-
-
-def _compare(function: Function) -> Function:
+def _compared(function: Function) -> Function:
     return lambda x, y: function(x, y).to(torch.float32)
 
 
@@ -117,107 +109,68 @@ def _logical(function: Function) -> Function:
     return lambda x, y: function(x != 0, y != 0).to(torch.float32)
 
 
+def _of_sizes(function: Function) -> Function:
+    return lambda x, y: function(x.abs(), y.abs())
+
+
 def _shift(direction: Function) -> Function:
     return lambda x, y: direction(x.to(torch.int64), y.to(torch.int64))
 
 
 _REDUCING = (
-    Operator("add", torch.add, identity=0.0, reduce=lambda x, dims: x.sum(dims)),
+    Operator("add", torch.add, identity=0.0, reduce=torch.sum),
     Operator("multiply", torch.mul, identity=1.0, reduce=_product),
-    Operator("maximum", torch.maximum, identity=-math.inf, reduce=lambda x, dims: x.amax(dims)),
-    Operator("minimum", torch.minimum, identity=math.inf, reduce=lambda x, dims: x.amin(dims)),
+    Operator("maximum", torch.maximum, identity=-math.inf, reduce=torch.amax),
+    Operator("minimum", torch.minimum, identity=math.inf, reduce=torch.amin),
     Operator("subtract", torch.sub, identity=0.0, reduce=_folded(torch.sub)),
-    Operator("average", lambda x, y: (x + y) / 2, reduce=lambda x, dims: x.mean(dims)),
-    Operator(
-        "abs_max",
-        lambda x, y: torch.maximum(x.abs(), y.abs()),
-        identity=0.0,
-        reduce=lambda x, dims: x.abs().amax(dims),
-    ),
-    Operator(
-        "abs_min",
-        lambda x, y: torch.minimum(x.abs(), y.abs()),
-        identity=math.inf,
-        reduce=lambda x, dims: x.abs().amin(dims),
-    ),
-)
-_BINARY = (
-    Operator("divide", torch.true_divide),
-    Operator("power", torch.pow),
-    Operator("mod", torch.remainder),
-    Operator("fmod", torch.fmod),
-    *(
-        Operator(name, _compare(function))
-        for name, function in {
-            "equal": torch.eq,
-            "not_equal": torch.ne,
-            "less": torch.lt,
-            "less_equal": torch.le,
-            "greater": torch.gt,
-            "greater_equal": torch.ge,
-        }.items()
-    ),
+    Operator("average", lambda x, y: (x + y) / 2, reduce=torch.mean),
+    Operator("abs_max", _of_sizes(torch.maximum), identity=0.0, reduce=lambda x, dims: x.abs().amax(dims)),
+    Operator("abs_min", _of_sizes(torch.minimum), identity=math.inf, reduce=lambda x, dims: x.abs().amin(dims)),
     Operator("logical_and", _logical(torch.logical_and), identity=1.0, reduce=lambda x, dims: (x != 0).all(dims)),
     Operator("logical_or", _logical(torch.logical_or), identity=0.0, reduce=lambda x, dims: (x != 0).any(dims)),
-    Operator("logical_xor", _logical(torch.logical_xor)),
-)
-_BITS = (
     Operator("bitwise_and", torch.bitwise_and, identity=-1.0, reduce=_folded(torch.bitwise_and), is_bitwise=True),
     Operator("bitwise_or", torch.bitwise_or, identity=0.0, reduce=_folded(torch.bitwise_or), is_bitwise=True),
     Operator("bitwise_xor", torch.bitwise_xor, identity=0.0, reduce=_folded(torch.bitwise_xor), is_bitwise=True),
+)
+_BINARY = {
+    **{"divide": torch.true_divide, "power": torch.pow, "mod": torch.remainder, "fmod": torch.fmod},
+    **{"equal": _compared(torch.eq), "not_equal": _compared(torch.ne)},
+    **{"less": _compared(torch.lt), "less_equal": _compared(torch.le)},
+    **{"greater": _compared(torch.gt), "greater_equal": _compared(torch.ge)},
+    **{"logical_xor": _logical(torch.logical_xor), "bypass": lambda x, y: x},
+}
+_BITS = (
     Operator("left_shift", _shift(torch.bitwise_left_shift), is_bitwise=True),
     Operator("right_shift", _shift(torch.bitwise_right_shift), is_bitwise=True),
     Operator("invert", torch.bitwise_not, arity=1, is_bitwise=True),
 )
 _UNARY = {
-    "negative": torch.neg,
-    "ceil": torch.ceil,
-    "floor": torch.floor,
-    "trunc": torch.trunc,
+    **{name: getattr(torch, name) for name in ("ceil", "cos", "floor", "negative", "tan", "trunc")},
     "logical_not": lambda x: (x == 0).to(torch.float32),
-    "cos": torch.cos,
-    "tan": torch.tan,
 }
 _ACTIVATIONS: Mapping[str, Function] = {
-    "copy": torch.clone,
-    "identity": torch.clone,
-    "square": torch.square,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "exp": torch.exp,
-    "log": torch.log,
-    "sin": _sine,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
+    **{name: getattr(torch, name) for name in ("abs", "arctan", "erf", "exp", "log", "reciprocal", "relu", "rsqrt")},
+    **{name: getattr(torch, name) for name in ("sigmoid", "sign", "sqrt", "square", "tanh")},
+    **{"copy": torch.clone, "identity": torch.clone, "gelu": F.gelu, "mish": F.mish, "silu": F.silu, "sin": _sine},
     "prelu": lambda x, slope=0.0: torch.where(x < 0, slope * x, x),
-    "gelu": F.gelu,
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
     "gelu_apprx_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_apprx_sigmoid": _gelu_sigmoid,
+    "gelu_apprx_sigmoid": lambda x: x * torch.sigmoid(1.702 * x),
     "gelu_dx": _gelu_slope,
     "gelu_apprx_tanh_dx": _gelu_tanh_slope,
     "gelu_apprx_sigmoid_dx": lambda x: _sigmoid_slope(x, 1.702),
-    "silu": F.silu,
     "silu_dx": lambda x: _sigmoid_slope(x, 1.0),
-    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
-    "mish": F.mish,
-    "erf": torch.erf,
-    "erf_dx": _erf_slope,
-    "reciprocal": torch.reciprocal,
-    "arctan": torch.arctan,
-    "abs": torch.abs,
-    "sign": torch.sign,
+    "erf_dx": lambda x: 2 / math.sqrt(math.pi) * torch.exp(-x * x),
 }
 
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for operator in (
         *_REDUCING,
-        *_BINARY,
+        *(Operator(name, function) for name, function in _BINARY.items()),
         *_BITS,
         *(Operator(name, function, arity=1) for name, function in _UNARY.items()),
         *(Operator(name, function, arity=1, is_activation=True) for name, function in _ACTIVATIONS.items()),
-        Operator("bypass", lambda x, y: x),
     )
 }
 

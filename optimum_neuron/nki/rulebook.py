@@ -145,6 +145,9 @@ class Rule(enum.Enum):
     => Set NEURON_PLATFORM_TARGET_OVERRIDE to a newer target, or use other instructions."""
     INDIRECT_GENERATION = """generation: indirect needs NeuronCore-v4, and {core.target.name} has {core.spec.name}.
     => Use nisa.nc_n_gather, or nisa.local_gather for groups of partitions."""
+    GRID = """grid: {kernel}{grid} asks for more than one number of cores, or for more than the {most} that a logical
+    core of {target} can have.
+    => Use kernel[n] with n of at most {most}; without brackets it runs on one core."""
     TWO_CORES = """grid: {opcode} in a launch on the grid {core.grid.shape}: it needs two cores.
     => Launch the kernel on both cores, with kernel[2]."""
     INDIRECT_COLUMNS = """indirect: indirect of {count} columns of {of.name}, of shape {of.shape} in
@@ -267,12 +270,14 @@ class Rule(enum.Enum):
     => {problem[1]}"""
     ALL_TO_ALL_PARTS = """shape: all_to_all splits {rows} rows into {parts} parts.
     => Give a multiple of the ranks."""
+    NO_RESULT = """result: The kernel {kernel} returned nothing and wrote no input.
+    => Return the tensors in nl.shared_hbm that it wrote."""
+    RESULT_ON_CHIP = """result: The kernel returned {of.name}, which is in {of.buffer.value}.
+    => Copy it to a tensor in nl.shared_hbm, and return that."""
     ASSERTED_SHAPE = """shape: {of.name} has the shape {of.shape}, not {wanted}.
     => Correct the shape, or the tile."""
     KERNEL_SHAPES = """shape: {kernel} gets tensors of the shapes {shapes}.
     => {layout}"""
-    BN_AGGR = """shape: bn_aggr takes triples and writes pairs, and data is {of.data.shape}, dst {of.dst.shape}.
-    => Give data the results of bn_stats, and dst 2 elements for each partition."""
     BROADCAST = """shape: nl.{instruction} of shapes {shapes}, which do not broadcast.
     => Give sizes that are equal or 1."""
     COLLECTIVE_SHAPE = """shape: {instruction} of a source of shape {source.shape} yields {wanted} here, and the
@@ -287,43 +292,31 @@ class Rule(enum.Enum):
     DOUBLE_ROW_SHAPE = """shape: nc_matmul {name} has the shape {tile.shape}, and double_row needs [partitions, 2,
     columns].
     => Put the two rows of a partition in dimension 1."""
-    GATHER_PARTITIONS = """shape: nc_n_gather: data has {of.data.num_partitions} partitions, and indices has
-    {of.indices.num_partitions}.
-    => Give both the same partitions; nisa.local_gather gathers from 16 partitions at once."""
-    GENERATOR_STATE = """shape: {of.OPCODE} {label} has the shape {of.tile.shape}, and a lane of the {engine.name}
+    GENERATOR_STATE = """shape: {of.OPCODE} {of.MAIN} has the shape {of.tile.shape}, and a lane of the {engine.name}
     engine has {words} words.
     => Give it {words} elements in each partition."""
     INDEX_PATTERN = """shape: {opcode} pattern={pattern} has {count} elements, and a partition of dst has
     {tile.elements_per_partition}.
     => Give at most 4 pairs [step, count] whose counts multiply to the elements of a partition."""
-    LOCAL_GATHER = """shape: local_gather of {of.num_indices} indices from src_buffer {of.src_buffer.shape} with index
-    {of.index.shape} writes {wanted[1]} elements of each partition, and dst is {of.dst.shape}.
-    => Give all three as many partitions, a multiple of 16, and dst the shape {wanted}."""
-    MATMUL_MX = """shape: nc_matmul_mx of stationary {of.stationary.shape} and moving {of.moving.shape} to dst
-    {of.dst.shape}.
-    => Both have as many partitions, stationary an even number of columns, and dst is [stationary's columns, moving's
-    columns]."""
     METADATA = """shape: {instruction} metadata_tensor is {tensor.dtype} of shape {tensor.shape}.
     => Give uint32 of shape {shape}: counts and places to send, counts to receive{rest}."""
     ONE_ELEMENT = """shape: {of.name} has {of.size} elements where one is needed.
     => Take one element of it."""
-    QUADRANTS = """shape: {opcode} {operand} has {tile.num_partitions} partitions, no multiple of 32.
-    => Pad it to 32, 64, 96 or 128 partitions."""
-    QUANTIZE_RESULT = """shape: quantize_mx of {of.src.shape} packs four values in each element, and dst is
-    {of.dst.shape}.
-    => Give src a multiple of four elements in a partition, and dst the shape {wanted}."""
+    MULTIPLE = """shape: {opcode} {operand} has {size} {what}, no multiple of {step}.
+    => Pad it to a multiple of {step}."""
     REARRANGED_SIZES = """shape: Dimension {dim} of {tensor} has {size} elements, which {names:list} with the sizes
     {sizes} does not have.
     => Give the sizes of all but one name of each group; their product divides the dimension."""
     REDUCED_RESULT = """shape: tensor_reduce of {of.data.shape} over {of.axes} leaves {kept} elements, and dst has the
     shape {of.dst.shape}.
     => Give dst the sizes that are not reduced."""
-    REGISTER_ELEMENT = """shape: {instruction} {label} has the shape {tile.shape}, and a register holds one element.
-    => Take one element of it."""
     RESHAPE = """shape: {of.name} of shape {of.shape} cannot have the shape {wanted}.
     => Keep the number of elements, and on the chip the number of partitions."""
-    RESULT = """shape: {opcode} of {shapes:list} yields {wanted}, and dst has the shape {dst.shape}.
-    => Give dst {wanted[0]} partitions of {wanted[1]} elements."""
+    RESULT = """shape: {opcode} of {shapes:list} yields {wanted}, and {operand} has the shape {dst.shape}.
+    => Give it {wanted[0]} partitions of {wanted[1]} elements."""
+    SAME_PARTITIONS = """shape: {opcode}: {first} has {head.num_partitions} partitions, and {name} has
+    {tile.num_partitions}.
+    => Give both the same partitions."""
     SAME_ELEMENTS = """shape: {opcode}: src has {src.size} elements and dst has {dst.size}.
     => Give both as many: src is {src.shape}, dst is {dst.shape}."""
     SAME_SIZE = """shape: {opcode}: {first} has {head.extent[0]} partitions of {head.extent[1]} elements, and {name}
@@ -332,19 +325,11 @@ class Rule(enum.Enum):
     SCALES = """shape: {opcode} {operand} has the shape {scale.shape}: {packed.shape} needs {needed} partitions of
     {packed.elements_per_partition} scales.
     => The scales of each 32 partitions are in the first four of 32."""
-    SEARCH_RESULT = """shape: {opcode} {operand} has the shape {tile.shape}, and needs 8 elements for each of
-    {data.num_partitions} partitions.
-    => Give it the shape ({data.num_partitions}, 8)."""
-    SEED = """shape: set_rng_seed src_seeds has the shape {of.src_seeds.shape}.
-    => Give it the shape (1, 1)."""
     SEQUENCE_BOUNDS = """shape: sequence_bounds of {of.segment_ids.shape} writes one partition, and dst is
     {of.dst.shape}.
     => Give segment_ids one partition, and dst the shape (1, 2, {size})."""
     SQUEEZE = """shape: Dimension {dim} of {of.name} has {size} elements and cannot be removed.
     => Use select to take one of them."""
-    TOPK_PARTITIONS = """shape: topk takes groups of 16 partitions, and src has {of.src.num_partitions}, val_dst
-    {of.val_dst.num_partitions}.
-    => Give both the same multiple of 16."""
     VECTOR = """shape: {opcode} {operand} has the shape {value.shape}: a vector has one element for each of the
     {data.num_partitions} partitions of data.
     => Give a number or a tile of shape ({data.num_partitions}, 1)."""
@@ -358,15 +343,7 @@ class Rule(enum.Enum):
     => Reduce within one program, or in PyTorch."""
     OPERAND_IN_STREAM = """stream: {instruction} {operand}={value!r} cannot be part of a stream of instructions.
     => Pass a tile, a number, or a name of nki.language or nki.isa."""
-    STREAM_CONSTANT = """stream: A constant of {count} elements for {of.name}, of which {of.size} are written.
-    => Trace the kernel again."""
-    STREAM_COPY = """stream: A copy of {values.size} elements to {into.size} of {into.name}.
-    => Trace the kernel again."""
-    STREAM_OPERAND = """stream: {problem}
-    => Trace the kernel again."""
-    STREAM_ORDER = """stream: {tensor} is used before it exists.
-    => Trace the kernel again."""
-    STREAM_VOCABULARY = """stream: {opcode} with the operands {names:list} is no instruction of this version.
+    STREAM = """stream: {problem}
     => Trace the kernel again."""
     ELEMENT_START = """strides: Byte {size_bytes} of {of.name} is no begin of an element of {row.name}.
     => Begin at a multiple of the dtype's size."""

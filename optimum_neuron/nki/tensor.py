@@ -278,9 +278,9 @@ class NkiTensor(Elements):
         row = own if dtype is None else FORMATS[dtype_name(dtype)]
         tensor = self if row is own else type(self)(self.reinterpreted(row))
         first = self.in_elements(self.offset, row) + (offset or 0)
-        per_partition = tensor.storage.base.numel() // max(1, tensor.storage.shape[0] if tensor.storage.shape else 1)
-        is_next = self.buffer.is_hbm or pattern[0][1] <= 1 or pattern[0][0] == per_partition
-        require(is_next, Rule.PATTERN_PARTITION_STEP, of=self, pattern=pattern, per_partition=per_partition)
+        row_size = tensor.storage.row
+        is_next = self.buffer.is_hbm or pattern[0][1] <= 1 or pattern[0][0] == row_size
+        require(is_next, Rule.PATTERN_PARTITION_STEP, of=self, pattern=pattern, per_partition=row_size)
         if vector_offset is None and scalar_offset is None:
             return tensor.by_pattern(pattern, first)
         step = self.in_elements(self.strides[indirect_dim], row)

@@ -22,10 +22,10 @@ from .base import (
     execute as execute,
     name_of as name_of,
     recorded as recorded,
-    starts_where_engines_reach as starts_where_engines_reach,
 )
 from .handles import NkiInstruction as NkiInstruction
 from .matmul import MatmulPerfMode as MatmulPerfMode
+from .places import legal_starts as legal_starts, starts_where_engines_reach as starts_where_engines_reach
 from .registers import VirtualRegister as VirtualRegister
 from .rules import is_among as is_among
 from .transfer import AXES as AXES

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import cost
-from ..core import Core, Rule, refuse, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..operators import OPERATORS, Operator
 from ..tensor import NkiTensor
@@ -31,6 +31,7 @@ class Activation(Instruction):
     """Compute `op(data * scale + bias)`; `reduce_cmd` adds the results to the engine's accumulators."""
 
     ENGINES = (Engine.scalar,)
+    CHOICES = {"reduce_op": ("add",)}
 
     dst: NkiTensor
     op: Operator
@@ -45,25 +46,19 @@ class Activation(Instruction):
         require_activation(self.OPCODE, self.op)
         is_vector = self.bias is None or isinstance(self.bias, NkiTensor)
         require(is_vector or core.generation > 2, Rule.ACTIVATION_BIAS, of=self)
-        if self.reduce_op is not None:
-            rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add",))
-        elif self.reduce_cmd not in (ReduceCmd.idle, ReduceCmd.reset):
-            refuse(Rule.COMMAND_WITHOUT_OPERATOR, of=self)
+        adds_nothing = self.reduce_cmd in (ReduceCmd.idle, ReduceCmd.reset)
+        require(adds_nothing or self.reduce_op is not None, Rule.COMMAND_WITHOUT_OPERATOR, of=self)
 
     def run(self, core: Core) -> None:
-        value = self.data.rows()
-        scale = rules.scalar_operand(self.OPCODE, "scale", self.scale, self.data)
-        bias = 0.0 if self.bias is None else rules.scalar_operand(self.OPCODE, "bias", self.bias, self.data)
+        value, scale = self.data.rows(), self.vector("scale")
+        bias = 0.0 if self.bias is None else self.vector("bias")
         if isinstance(scale, torch.Tensor) or scale != 1.0:
             value = value * scale
         if isinstance(bias, torch.Tensor) or bias != 0.0:
             value = value + bias
         value = self.op.function(value)
         self.dst.write(value)
-        if self.reduce_cmd is not ReduceCmd.idle:
-            rules.accumulate(core, "scalar", self.reduce_op or OPERATORS["add"], self.reduce_cmd.name, value, 0.0)
-        if self.reduce_res is not None:
-            self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
+        rules.accumulate(core, "scalar", OPERATORS["add"], self.reduce_cmd, value, result=self.reduce_res)
 
     def cycles(self, core: Core) -> float:
         extra = core.timing.scalar_accumulator_cycles if self.reduce_res is not None else 0
@@ -76,14 +71,6 @@ ACTIVATIONS = [name for name, row in OPERATORS.items() if row.is_activation]
 def require_activation(opcode: str, op: Operator) -> None:
     """Require an activation function."""
     require(op.is_activation, Rule.ACTIVATION, opcode=opcode, op=op, choices=ACTIVATIONS)
-
-
-def read_accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
-    """Return the accumulators of an engine as a column."""
-    held = core.registers.get(engine)
-    if held is None or held.shape[0] < partitions:
-        refuse(Rule.ACCUMULATORS, engine=engine, partitions=partitions)
-    return held[:partitions]
 
 
 @function
@@ -106,6 +93,7 @@ class Activate2(Instruction):
     """Compute `op((data op0 imm0) op1 imm1)`; needs NeuronCore-v4."""
 
     ENGINES = (Engine.scalar,)
+    CHOICES = {"reduce_op": ("add", "maximum", "minimum", "abs_max", "abs_min")}
     MIN_GENERATION = 4
 
     dst: NkiTensor
@@ -122,11 +110,6 @@ class Activate2(Instruction):
     reduce_res: NkiTensor | None = None
     reduce_cmd: ReduceCmd = ReduceCmd.idle
 
-    @property
-    def reduction(self) -> Operator:
-        """The operator of the accumulators."""
-        return OPERATORS["add"] if self.reduce_op is None else self.reduce_op
-
     def check(self, core: Core) -> None:
         require_activation(self.OPCODE, self.op)
         pairs = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"))
@@ -134,27 +117,17 @@ class Activate2(Instruction):
         rules.is_among(self.OPCODE, "(op0, op1)", (self.op0.name, self.op1.name), pairs + more)
         if self.op.name != "prelu":
             rules.is_among(self.OPCODE, "relu_param", self.relu_param, (0.0,))
-        names = ("add", "maximum", "minimum", "abs_max", "abs_min")
-        rules.is_among(self.OPCODE, "reduce_op", self.reduction.name, names)
 
     def run(self, core: Core) -> None:
         value = self.data.rows()
-        for op, imm, reverse, label in (
-            (self.op0, self.imm0, self.reverse0, "imm0"),
-            (self.op1, self.imm1, self.reverse1, "imm1"),
-        ):
+        for op, name, reverse in ((self.op0, "imm0", self.reverse0), (self.op1, "imm1", self.reverse1)):
             if op.name != "bypass":
-                operand = rules.scalar_operand(self.OPCODE, label, imm, self.data)
-                value = rules.apply(op, value, operand, reverse=reverse)
-        if self.op.name == "prelu":
-            value = self.op.function(value, rules.scalar_operand(self.OPCODE, "relu_param", self.relu_param, self.data))
-        else:
-            value = self.op.function(value)
+                value = rules.apply(op, value, self.vector(name), reverse=reverse)
+        slope = [self.vector("relu_param")] if self.op.name == "prelu" else []
+        value = self.op.function(value, *slope)
         self.dst.write(value)
-        if self.reduce_cmd is not ReduceCmd.idle:
-            rules.accumulate(core, "scalar", self.reduction, self.reduce_cmd.name, value, 0.0)
-        if self.reduce_res is not None:
-            self.reduce_res.write(read_accumulators(core, "scalar", self.data.num_partitions))
+        reduction = self.reduce_op or OPERATORS["add"]
+        rules.accumulate(core, "scalar", reduction, self.reduce_cmd, value, result=self.reduce_res)
 
 
 @instruction(ASSUMED, elementwise=True)
@@ -171,8 +144,7 @@ class Exponential(Instruction):
     reduce_init: Operand = 0.0
 
     def run(self, core: Core) -> None:
-        highest = rules.scalar_operand(self.OPCODE, "max_value", self.max_value, self.src)
-        value = torch.exp(self.src.rows() - highest)
+        value = torch.exp(self.src.rows() - self.vector("max_value"))
         self.dst.write(value)
-        initial = rules.scalar_operand(self.OPCODE, "reduce_init", self.reduce_init, self.src)
-        rules.accumulate(core, "vector", OPERATORS["add"], self.reduce_cmd.name, value, initial, self.reduce_res)
+        initial = self.vector("reduce_init")
+        rules.accumulate(core, "vector", OPERATORS["add"], self.reduce_cmd, value, initial, self.reduce_res)

@@ -2,9 +2,9 @@
 
 An instruction is a class with `@instruction`, which makes it a frozen dataclass and its function of `nki.isa`: the
 class has its name, the fields are the operands and the function's parameters, the docstring is the function's. Tiles
-with `dst` in their name, and `reduce_res`, are written; the others are read. `MEMORIES` limits where tiles may be,
-`CONVERT` changes arguments. A subclass adds `check` (its own rules), `run` (what it computes) and, where its engine has
-no common cost, `cycles`; `search.py` has short examples. `execute` does the four in order, on the current core.
+with `dst` in their name, and `reduce_res`, are written; the others are read. `MEMORIES`, `DTYPES` and `CHOICES` limit
+operands, `CONVERT` changes arguments. A subclass adds `check` (its own rules), `run` (what it computes) and, where its
+engine has no common cost, `cycles`; `search.py` has short examples. `execute` does the four in order, on the core.
 
 Rules are those of the public documentation of `nki.isa`; a broken one is a KernelError with the line of the kernel.
 """
@@ -17,7 +17,7 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -25,14 +25,14 @@ from ...errors import KernelError
 from .. import cost
 from ..core import Core, Record, Rule, current, refuse, require
 from ..cost import InstructionCost
+from ..dtypes import as_float32
 from ..memory import Buffer
-from ..microscaling import QUADRANT
 from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
 from .handles import NkiInstruction
+from .places import MAX_PARTITIONS, require_bank, require_partitions
 
-MAX_PARTITIONS = 128
 MAX_DIMS = 5
 """Dimensions of an access pattern: partitions and four more."""
 ON_CHIP = frozenset({Buffer.sbuf, Buffer.psum})
@@ -69,10 +69,18 @@ class Instruction:
     """The first of them that is no number or vector; those that are read come first."""
     MEMORIES: ClassVar[Mapping[str, frozenset[Buffer]]] = {}
     """Where a tile may be, if not in both memories of the chip, or in SBUF on GpSimd."""
+    DTYPES: ClassVar[Mapping[str, Collection[str]]] = {}
+    """Dtypes that a tile may have, if not all."""
+    SAME_DTYPE: ClassVar[tuple[str, ...]] = ()
+    """Tiles of one dtype, because their bits are moved."""
+    CHOICES: ClassVar[Mapping[str, Collection[Any]]] = {}
+    """Values that an operand may have, if not all; operators by name."""
     ENGINES: ClassVar[tuple[Engine, ...]] = (Engine.vector,)
     """Engines that have it, the default first."""
     RATE: ClassVar[float | None] = None
     """Cycles of the vector engine for an element; None if they depend on the dtypes only."""
+    COPIES: ClassVar[bool] = False
+    """Whether the vector engine is as fast as with copies: it takes one tile, and numbers."""
     SIZED: ClassVar[tuple[str, ...]] = ()
     """Tiles of one size, of which at most one is read from PSUM; those that are read come first."""
     STARTS: ClassVar[Mapping[str, tuple[int, ...]]] = {}
@@ -100,13 +108,24 @@ class Instruction:
         engine = self.resolved_engine(core)
         if engine is not Engine.vector:
             return cost.engine_cycles(core, engine, tile)
-        return cost.vector_cycles(core, [tile], next(iter(written.values()), tile), rate=self.RATE)
+        read = [getattr(self, name) for name in self.SIZED if name in self.READS] or [tile]
+        dst = next(iter(written.values()), tile)
+        return cost.vector_cycles(core, read, dst, is_copy_or_scalar=self.COPIES, rate=self.RATE)
 
     @property
     def tile(self) -> NkiTensor:
         """The first tile that it reads, or writes; numbers and vectors do not count."""
         tile: NkiTensor = getattr(self, self.MAIN)
         return tile
+
+    def vector(self, name: str, *, bitwise: bool = False) -> Any:
+        """Return an operand that is a number, or the elements of a vector [partitions, 1] as a column."""
+        value, data = getattr(self, name), self.tile
+        if not isinstance(value, NkiTensor):
+            return int(value) if bitwise else as_float32(value)
+        fits, operand = value.extent == (data.num_partitions, 1), self.RENAMED.get(name, name)
+        require(fits, Rule.VECTOR, opcode=self.OPCODE, operand=operand, value=value, data=data)
+        return value.integers().reshape(-1, 1) if bitwise else value.rows()
 
     def resolved_engine(self, core: Core) -> Engine:
         """Return the engine it runs on: the one asked for, or the first that has it."""
@@ -296,6 +315,7 @@ def checked(instruction: Instruction, core: Core) -> Engine:
     if sized := {name: getattr(instruction, name) for name in instruction.SIZED}:
         rules.same_size(instruction.OPCODE, **sized)
         rules.not_both_in_psum(instruction.OPCODE, **{name: sized[name] for name in sized if name in instruction.READS})
+    _check_operands(instruction, {**reads, **writes})
     instruction.check(core)
     if signature is not None:
         core.legal[signature] = engine
@@ -338,47 +358,18 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     require(tile.ndim <= MAX_DIMS, Rule.ACCESS_DIMS, opcode=opcode, operand=name, tile=tile, MAX_DIMS=MAX_DIMS)
     tile.for_engine(engine.name)
     if engine is not Engine.dma:
-        _check_start(opcode, name, tile, instruction.STARTS.get(name, ()))
-        _check_step(opcode, name, tile)
+        require_partitions(opcode, name, tile, instruction.STARTS.get(name, ()))
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
-        _check_bank(opcode, name, tile, core)
+        require_bank(opcode, name, tile, core)
 
 
-def _start(tile: NkiTensor) -> tuple[int, tuple[int, ...]]:
-    """Return the first partition of a tile, and where so many partitions may start."""
-    per_partition = tile.storage.base.numel() // max(1, tile.storage.shape[0])
-    count = tile.num_partitions
-    legal = (0,) if count > 64 else (0, 64) if count > 32 else (0, 32, 64, 96)
-    return tile.offset // max(1, per_partition), legal
-
-
-def starts_where_engines_reach(tile: NkiTensor) -> bool:
-    """Return whether engines reach a tile, because it is in HBM or its partitions start at a legal one."""
-    start, legal = _start(tile)
-    return tile.buffer.is_hbm or start % MAX_PARTITIONS in legal
-
-
-def _check_start(opcode: str, name: str, tile: NkiTensor, in_quadrant: tuple[int, ...]) -> None:
-    (start, legal), count = _start(tile), tile.num_partitions
-    if tile.buffer.is_hbm or start % MAX_PARTITIONS in legal or start % QUADRANT in in_quadrant:
-        return
-    places = in_quadrant or legal
-    refuse(Rule.START_PARTITION, opcode=opcode, operand=name, count=count, start=start, places=places)
-
-
-def _check_step(opcode: str, name: str, tile: NkiTensor) -> None:
-    per_partition = tile.storage.base.numel() // max(1, tile.storage.shape[0])
-    is_next = tile.num_partitions <= 1 or tile.strides[0] in (0, per_partition)
-    require(is_next, Rule.PARTITION_STEP, opcode=opcode, operand=name, tile=tile, per_partition=per_partition)
-
-
-def _check_bank(opcode: str, name: str, tile: NkiTensor, core: Core) -> None:
-    size, bank = tile.storage.format.size_bytes, core.bank_bytes()
-    per_partition = tile.storage.bytes_per_partition
-    if not tile.size:
-        return
-    first = tile.offset * size % max(1, per_partition)
-    steps = zip(tile.shape[1:], tile.strides[1:], strict=True)
-    last = first + sum((count - 1) * step for count, step in steps) * size + size - 1
-    if first // bank != last // bank:
-        refuse(Rule.PSUM_BANK, opcode=opcode, operand=name, first=first, last=last, bank=bank, most=bank // size)
+def _check_operands(instruction: Instruction, tiles: Mapping[str, NkiTensor]) -> None:
+    """Check what the class says of dtypes and values."""
+    opcode = instruction.OPCODE
+    for name in tiles.keys() & instruction.DTYPES.keys():
+        rules.dtype_among(opcode, name, tiles[name], instruction.DTYPES[name])
+    rules.same_dtype(opcode, **{name: tiles[name] for name in instruction.SAME_DTYPE if name in tiles})
+    for name, choices in instruction.CHOICES.items():
+        value = getattr(instruction, name)
+        if value is not None:
+            rules.is_among(opcode, name, value.name if isinstance(value, Operator) else value, choices)

@@ -42,6 +42,7 @@ class CoreBarrier(Instruction):
     """Wait until both cores are here, so that both see what the other wrote to `data`; needs NeuronCore-v3."""
 
     CONVERT = {"cores": tuple}
+    CHOICES = {"cores": (CORES,)}
     MEMORIES = {"data": frozenset({Buffer.hbm, Buffer.shared_hbm})}
     ENGINES = (Engine.gpsimd, Engine.vector, Engine.scalar, Engine.tensor, Engine.sync)
     MIN_GENERATION = 3
@@ -49,9 +50,6 @@ class CoreBarrier(Instruction):
     data: NkiTensor
     cores: tuple[int, ...]
     engine: Engine = Engine.gpsimd
-
-    def check(self, core: Core) -> None:
-        rules.is_among(self.OPCODE, "cores", self.cores, (CORES,))
 
     def run(self, core: Core) -> None:
         rank, arrivals = _require_two_cores(self.OPCODE, core), core.grid.arrivals
@@ -75,6 +73,8 @@ class Sendrecv(Instruction):
 
     CONVERT = {"send_to_rank": int, "recv_from_rank": int, "pipe_id": int}
     MEMORIES = {"src": SBUF, "dst": SBUF}
+    SAME_DTYPE = ("src", "dst")
+    CHOICES = dict.fromkeys(("send_to_rank", "recv_from_rank"), CORES)
     ENGINES = (Engine.dma,)
     MIN_GENERATION = 3
 
@@ -86,9 +86,6 @@ class Sendrecv(Instruction):
     dma_engine: DmaEngine = DmaEngine.dma
 
     def check(self, core: Core) -> None:
-        for label in ("send_to_rank", "recv_from_rank"):
-            rules.is_among(self.OPCODE, label, getattr(self, label), CORES)
-        rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
         if self.dma_engine is DmaEngine.gpsimd_dma:
             size = self.src.storage.format.size_bytes
             moved = self.src.elements_per_partition * size

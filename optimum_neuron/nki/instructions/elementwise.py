@@ -56,17 +56,13 @@ class TensorTensor(Instruction):
         value = self.op.function(left, right)
         self.dst.write(lowest_bits(value, self.dst.storage.format) if self.op.is_bitwise else value)
 
-    def cycles(self, core: Core) -> float:
-        if self.resolved_engine(core) is Engine.gpsimd:
-            return cost.gpsimd_cycles(core, self.data1)
-        return cost.vector_cycles(core, [self.data1, self.data2], self.dst)
-
 
 @instruction(SHORT, "max(64, N); 16-bit: N / 4 or N / 2 from v3 on", elementwise=True)
 class TensorScalar(Instruction):
     """Compute `(data op0 operand0) op1 operand1`; operands are numbers, or vectors [partitions, 1]."""
 
     ENGINES = (Engine.vector, Engine.scalar, Engine.gpsimd)
+    COPIES = True
 
     dst: NkiTensor
     data: NkiTensor
@@ -93,22 +89,15 @@ class TensorScalar(Instruction):
         bitwise = self.op0.is_bitwise
         value = self.data.integers() if bitwise else self.data.floats()
         value = value.reshape(self.data.num_partitions, -1)
-        steps = [(self.op0, self.operand0, self.reverse0, "operand0")]
-        if self.op1 is not None:
-            steps.append((self.op1, self.operand1, self.reverse1, "operand1"))
-        for op, operand, reverse, label in steps:
-            right = 0.0
-            if op.arity == 2 and op.name != "bypass":
-                right = rules.scalar_operand(self.OPCODE, label, operand, self.data, bitwise=bitwise)
+        for op, name, reverse in ((self.op0, "operand0", self.reverse0), (self.op1, "operand1", self.reverse1)):
+            if op is None:
+                break
+            takes_two = op.arity == 2 and op.name != "bypass"
+            right = self.vector(name, bitwise=bitwise) if takes_two else 0.0
             value = rules.apply(op, value, right, reverse=reverse)
             if bitwise:
                 value = lowest_bits(value, self.dst.storage.format)
         self.dst.write(value)
-
-    def cycles(self, core: Core) -> float:
-        if self.engine in (Engine.scalar, Engine.gpsimd):
-            return cost.engine_cycles(core, self.engine, self.data)
-        return cost.vector_cycles(core, [self.data], self.dst, is_copy_or_scalar=True)
 
 
 @instruction(ISA, "max(64, 2 N), N for bfloat16 that is subtracted or multiplied", elementwise=True)
@@ -128,8 +117,7 @@ class ScalarTensorTensor(Instruction):
         require_arithmetic(self.OPCODE, self.op0, self.op1)
 
     def run(self, core: Core) -> None:
-        left = rules.scalar_operand(self.OPCODE, "operand0", self.operand0, self.data)
-        value = rules.apply(self.op0, self.data.rows(), left, reverse=self.reverse0)
+        value = rules.apply(self.op0, self.data.rows(), self.vector("operand0"), reverse=self.reverse0)
         self.dst.write(rules.apply(self.op1, value, self.operand1.rows(), reverse=self.reverse1))
 
     def cycles(self, core: Core) -> float:
@@ -145,9 +133,11 @@ def require_arithmetic(opcode: str, *operators: Operator) -> None:
         require(not operator.is_bitwise, Rule.ARITHMETIC, opcode=opcode, operator=operator)
 
 
-@instruction(ISA, "max(64, 2 N)", elementwise=True)
+@instruction(ISA, elementwise=True)
 class TensorTensorScan(Instruction):
     """Scan along the elements of a partition: `(data0 op0 previous) op1 data1`, from `initial` on."""
+
+    RATE = 2
 
     dst: NkiTensor
     data0: NkiTensor
@@ -163,9 +153,7 @@ class TensorTensorScan(Instruction):
 
     def run(self, core: Core) -> None:
         left, right = self.data0.rows(), self.data1.rows()
-        state = rules.scalar_operand(self.OPCODE, "initial", self.initial, self.data0)
-        if not isinstance(state, torch.Tensor):
-            state = torch.full((left.shape[0], 1), state)
+        state = rules.column(self.vector("initial"), left.shape[0])
         if (self.op0.name, self.op1.name) == ("multiply", "add") and not (self.reverse0 or self.reverse1):
             self.dst.write(_linear_scan(left, right, state))
             return
@@ -175,9 +163,6 @@ class TensorTensorScan(Instruction):
             state = rules.apply(self.op1, step, right[:, element : element + 1], reverse=self.reverse1)
             columns.append(state)
         self.dst.write(torch.cat(columns, dim=1))
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.data0, self.data1], self.dst, rate=2)
 
 
 def _linear_scan(factors: torch.Tensor, terms: torch.Tensor, state: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..core import Core, Rule, refuse, require
+from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..dtypes import bits_of
 from ..microscaling import QUADRANT
@@ -19,8 +19,9 @@ CHUNK = 512
 """Elements that one instruction of a gather within partitions yields."""
 
 
-def _refuse_index(opcode: str, index: int, size: int) -> None:
-    refuse(Rule.GATHER_INDEX, opcode=opcode, index=index, size=size, last=size - 1)
+def _require_inside(opcode: str, indices: torch.Tensor, size: int) -> None:
+    index = int(indices.max())
+    require(index < size, Rule.GATHER_INDEX, opcode=opcode, index=index, size=size, last=size - 1)
 
 
 @instruction(ASSUMED, "N and 60 for each 512 of them")
@@ -28,22 +29,20 @@ class NcNGather(Instruction):
     """Take the elements of each partition that its indices name."""
 
     ENGINES = (Engine.gpsimd,)
+    DTYPES = {"indices": {"uint32"}}
+    SAME_DTYPE = ("data", "dst")
 
     dst: NkiTensor
     data: NkiTensor
     indices: NkiTensor
 
     def check(self, core: Core) -> None:
-        rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
-        rules.dtype_among(self.OPCODE, "indices", self.indices, {"uint32"})
         rules.same_size(self.OPCODE, indices=self.indices, dst=self.dst)
-        require(self.data.num_partitions == self.indices.num_partitions, Rule.GATHER_PARTITIONS, of=self)
+        rules.same_partitions(self.OPCODE, data=self.data, indices=self.indices)
 
     def run(self, core: Core) -> None:
         index = self.indices.integers().reshape(self.indices.num_partitions, -1)
-        size = self.data.elements_per_partition
-        if int(index.max()) >= size:
-            _refuse_index(self.OPCODE, int(index.max()), size)
+        _require_inside(self.OPCODE, index, self.data.elements_per_partition)
         data = self.data.read()
         self.dst.write(bits_of(data).reshape(self.data.num_partitions, -1).gather(1, index).view(data.dtype))
 
@@ -58,6 +57,9 @@ class LocalGather(Instruction):
     """Take elements of every sixteen partitions by the indices in the same sixteen, which count down the partitions."""
 
     ENGINES = (Engine.gpsimd,)
+    DTYPES = {"index": {"uint16"}}
+    SAME_DTYPE = ("src_buffer", "dst")
+    CHOICES = {"num_elem_per_idx": (1, 2, 4, 8, 16, 32)}
 
     dst: NkiTensor
     src_buffer: NkiTensor
@@ -71,15 +73,13 @@ class LocalGather(Instruction):
         return GROUP * self.index.elements_per_partition if self.num_valid_indices is None else self.num_valid_indices
 
     def check(self, core: Core) -> None:
-        rules.same_dtype(self.OPCODE, src_buffer=self.src_buffer, dst=self.dst)
-        rules.dtype_among(self.OPCODE, "index", self.index, {"uint16"})
-        rules.is_among(self.OPCODE, "num_elem_per_idx", self.num_elem_per_idx, (1, 2, 4, 8, 16, 32))
         rules.limit(self.OPCODE, "number of indices per core", self.num_indices, 4096)
         rules.limit(self.OPCODE, "num_valid_indices", self.num_indices, GROUP * self.index.elements_per_partition)
         partitions = self.src_buffer.num_partitions
+        rules.multiple(self.OPCODE, "src_buffer", "partitions", partitions, GROUP)
+        rules.same_partitions(self.OPCODE, src_buffer=self.src_buffer, index=self.index)
         wanted = (partitions, self.num_indices * self.num_elem_per_idx)
-        fits = partitions % GROUP == 0 and partitions == self.index.num_partitions and self.dst.extent == wanted
-        require(fits, Rule.LOCAL_GATHER, of=self, wanted=wanted)
+        rules.yields(self.OPCODE, "dst", self.dst, wanted, src_buffer=self.src_buffer, index=self.index)
 
     def run(self, core: Core) -> None:
         groups = self.src_buffer.num_partitions // GROUP
@@ -87,8 +87,7 @@ class LocalGather(Instruction):
         starts = index[:, : self.num_indices]
         elements = (starts[:, :, None] + torch.arange(self.num_elem_per_idx)).reshape(groups, 1, -1)
         size = self.src_buffer.elements_per_partition
-        if int(elements.max()) >= size:
-            _refuse_index(self.OPCODE, int(elements.max()), size)
+        _require_inside(self.OPCODE, elements, size)
         data = self.src_buffer.read()
         gathered = bits_of(data).reshape(groups, GROUP, size).gather(2, elements.expand(-1, GROUP, -1))
         self.dst.write(gathered.view(data.dtype))
@@ -105,13 +104,13 @@ class NcStreamShuffle(Instruction):
     """Copy partition `shuffle_mask[i]` of each 32 to partition i; 255 leaves the partition."""
 
     CONVERT = {"shuffle_mask": lambda mask: tuple(map(int, mask))}
+    SAME_DTYPE = ("src", "dst")
 
     dst: NkiTensor
     src: NkiTensor
     shuffle_mask: tuple[int, ...]
 
     def check(self, core: Core) -> None:
-        rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
         mask = list(self.shuffle_mask)
         fits = len(mask) == QUADRANT and all(0 <= place < QUADRANT or place == KEEP for place in mask)
         require(fits, Rule.SHUFFLE_MASK, mask=mask, operand="shuffle_mask")

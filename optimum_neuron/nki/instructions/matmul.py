@@ -38,6 +38,7 @@ class NcMatmul(Instruction):
 
     CONVERT = {"tile_position": tuple, "tile_size": tuple}
     MEMORIES = {"dst": PSUM, "stationary": SBUF, "moving": SBUF}
+    DTYPES = dict.fromkeys(("stationary", "moving"), _INPUTS)
     ENGINES = (Engine.tensor,)
 
     dst: NkiTensor
@@ -72,11 +73,10 @@ class NcMatmul(Instruction):
         rules.limit(self.OPCODE, "stationary free dimension", columns, width)
         widest = 512 if core.generation < 4 else core.partition_bytes(Buffer.psum) // self.dst.storage.format.size_bytes
         rules.limit(self.OPCODE, "moving free dimension", moved, widest)
-        rules.yields(self.OPCODE, self.dst, columns, moved, stationary=self.stationary, moving=self.moving)
+        tiles = {"stationary": self.stationary, "moving": self.moving}
+        rules.yields(self.OPCODE, "dst", self.dst, (columns, moved), **tiles)
 
     def _check_dtypes(self, core: Core) -> None:
-        for name in ("stationary", "moving"):
-            rules.dtype_among(self.OPCODE, name, getattr(self, name), _INPUTS)
         dtypes = {self.stationary.dtype, self.moving.dtype}
         require(not dtypes & _WIDE or not dtypes - _WIDE, Rule.MATMUL_DTYPES, of=self)
         if self.perf_mode is MatmulPerfMode.double_row:
@@ -148,6 +148,7 @@ class NcTranspose(Instruction):
     """Transpose a tile: 128 by 128 on the tensor engine, 32 by 32 on the vector engine."""
 
     ENGINES = (Engine.tensor, Engine.vector)
+    SAME_DTYPE = ("data", "dst")
 
     dst: NkiTensor
     data: NkiTensor
@@ -167,15 +168,13 @@ class NcTranspose(Instruction):
         most = 128 if engine is Engine.tensor else 32
         rules.limit(f"nc_transpose on the {engine.name} engine:", "partition dimension", partitions, most)
         rules.limit(f"nc_transpose on the {engine.name} engine:", "free dimension", elements, most)
-        rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
         is_reached = (self.data.buffer, self.dst.buffer) == (Buffer.sbuf, Buffer.psum)
         require(is_reached or engine is Engine.vector, Rule.TRANSPOSE_MEMORY, of=self)
-        rules.yields(self.OPCODE, self.dst, elements, partitions, data=self.data)
+        rules.yields(self.OPCODE, "dst", self.dst, (elements, partitions), data=self.data)
 
     def run(self, core: Core) -> None:
         self.dst.write(self.data.read().reshape(self.data.num_partitions, -1).T)
 
     def cycles(self, core: Core) -> float:
-        if self.resolved_engine(core) is Engine.vector:
-            return cost.vector_cycles(core, [self.data], self.dst)
-        return cost.transpose_cycles(core, self.data)
+        is_tensor = self.resolved_engine(core) is Engine.tensor
+        return cost.transpose_cycles(core, self.data) if is_tensor else super().cycles(core)

@@ -19,6 +19,7 @@ class NonzeroWithCount(Instruction):
     Other partitions are neither read nor written."""
 
     ENGINES = (Engine.gpsimd,)
+    DTYPES = {"src": {"float32", "int32"}, "dst": {"int32"}}
     MIN_GENERATION = 3
 
     dst: NkiTensor
@@ -27,10 +28,8 @@ class NonzeroWithCount(Instruction):
     padding_val: int = -1
 
     def check(self, core: Core) -> None:
-        rules.dtype_among(self.OPCODE, "src", self.src, {"float32", "int32"})
-        rules.dtype_among(self.OPCODE, "dst", self.dst, {"int32"})
-        elements = self.src.elements_per_partition + 1
-        rules.yields(self.OPCODE, self.dst, self.src.num_partitions, elements, src=self.src)
+        wanted = (self.src.num_partitions, self.src.elements_per_partition + 1)
+        rules.yields(self.OPCODE, "dst", self.dst, wanted, src=self.src)
 
     def run(self, core: Core) -> None:
         source = self.src[::GROUP]
@@ -49,13 +48,12 @@ class SequenceBounds(Instruction):
     A padding element has the start n and the end -1, for n elements."""
 
     ENGINES = (Engine.gpsimd,)
+    DTYPES = dict.fromkeys(("dst", "segment_ids"), {"float32", "int32"})
 
     dst: NkiTensor
     segment_ids: NkiTensor
 
     def check(self, core: Core) -> None:
-        for name in ("dst", "segment_ids"):
-            rules.dtype_among(self.OPCODE, name, getattr(self, name), {"float32", "int32"})
         size = self.segment_ids.elements_per_partition
         fits = self.segment_ids.num_partitions == 1 and self.dst.shape == (1, 2, size)
         require(fits, Rule.SEQUENCE_BOUNDS, of=self, size=size)

@@ -12,7 +12,6 @@ from ..tensor import NkiTensor
 from . import rules
 from .base import SBUF, Engine, Instruction, Operand, instruction
 
-_INTEGERS = rules.INTEGERS - {"bool"}
 _GENERATORS = {Engine.vector: 4, Engine.gpsimd: 1}
 
 
@@ -38,12 +37,12 @@ class Rng(Instruction):
     """Fill a tile of integers with random bits: the lowest of 32."""
 
     ENGINES = (Engine.vector, Engine.gpsimd)
+    DTYPES = {"dst": rules.INTEGERS - {"bool"}}
 
     dst: NkiTensor
     engine: Engine = Engine.vector
 
     def check(self, core: Core) -> None:
-        rules.dtype_among(self.OPCODE, "dst", self.dst, _INTEGERS)
         _check_engine(self, core, self.resolved_engine(core), {Engine.vector: 2, Engine.gpsimd: 3})
 
     def run(self, core: Core) -> None:
@@ -67,8 +66,7 @@ class Rand2(Instruction):
 
     def run(self, core: Core) -> None:
         share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
-        low = rules.scalar_operand(self.OPCODE, "min", self.low, self.dst)
-        high = rules.scalar_operand(self.OPCODE, "max", self.high, self.dst)
+        low, high = self.vector("low"), self.vector("high")
         self.dst.write(low + share * (high - low))
 
 
@@ -76,22 +74,22 @@ class Rand2(Instruction):
 class Dropout(Instruction):
     """Replace elements by 0 with a probability, a number or a vector; the others are not scaled."""
 
+    SAME_DTYPE = ("data", "dst")
+
     dst: NkiTensor
     data: NkiTensor
     prob: Operand
 
     def check(self, core: Core) -> None:
-        rules.same_dtype(self.OPCODE, data=self.data, dst=self.dst)
         if isinstance(self.prob, NkiTensor):
-            is_float = self.data.storage.format.is_float
-            if not is_float:
+            if not self.data.storage.format.is_float:
                 rules.dtype_among(self.OPCODE, "prob", self.prob, {"float32"})
         elif not 0 <= self.prob <= 1:
             refuse(Rule.PROBABILITY, of=self, operand="prob")
 
     def run(self, core: Core) -> None:
         share = (_bits(core, Engine.vector, self.dst) >> 8).float() * 2.0**-24
-        dropped = share < rules.scalar_operand(self.OPCODE, "prob", self.prob, self.data)
+        dropped = share < self.vector("prob")
         data = self.data.read()
         self.dst.write(torch.where(dropped.reshape(data.shape), torch.zeros((), dtype=data.dtype), data))
 
@@ -100,11 +98,12 @@ class Dropout(Instruction):
 class SetRngSeed(Instruction):
     """Seed the vector engine's generators with the 32 bits of a tile of one element."""
 
+    DTYPES = {"src_seeds": {"int32", "uint32", "float32"}}
+
     src_seeds: NkiTensor
 
     def check(self, core: Core) -> None:
-        rules.dtype_among(self.OPCODE, "src_seeds", self.src_seeds, {"int32", "uint32", "float32"})
-        require(self.src_seeds.shape == (1, 1), Rule.SEED, of=self)
+        require(self.src_seeds.shape == (1, 1), Rule.ONE_ELEMENT, of=self.src_seeds)
 
     def run(self, core: Core) -> None:
         seed = int(self.src_seeds.read().view(torch.int32).item())
@@ -116,16 +115,16 @@ class _StateOfGenerator(Instruction):
     """What reading and setting a state have in common."""
 
     ENGINES = (Engine.gpsimd, Engine.vector)
+    DTYPES = dict.fromkeys(("src_seeds", "dst"), {"uint32"})
     MIN_GENERATION = 3
     engine: Engine
 
     def check(self, core: Core) -> None:
-        engine, (label,) = self.resolved_engine(core), (*self.READS, *self.WRITES)
-        rules.dtype_among(self.OPCODE, label, self.tile, {"uint32"})
+        engine = self.resolved_engine(core)
         _check_engine(self, core, engine, {Engine.gpsimd: 3, Engine.vector: 4})
         words = generator(core, engine).words_per_lane
         fits = self.tile.elements_per_partition == words
-        require(fits, Rule.GENERATOR_STATE, of=self, label=label, engine=engine, words=words)
+        require(fits, Rule.GENERATOR_STATE, of=self, engine=engine, words=words)
 
 
 @instruction(ASSUMED, "150 + N; vector: max(64, N)")

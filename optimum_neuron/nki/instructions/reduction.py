@@ -10,7 +10,7 @@ from ..cost import ASSUMED, ISA
 from ..operators import Operator
 from ..tensor import NkiTensor
 from . import rules
-from .activations import ReduceCmd, read_accumulators
+from .activations import ReduceCmd
 from .base import Engine, Instruction, Operand, instruction
 from .elementwise import require_arithmetic
 
@@ -52,8 +52,7 @@ class TensorReduce(Instruction):
         fits = self.dst.size == kept and self.dst.num_partitions == self.data.num_partitions
         require(fits, Rule.REDUCED_RESULT, of=self, kept=kept)
         bitwise = rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
-        if bitwise and self.negate:
-            rules.is_among(self.OPCODE, "negate", self.negate, (False,))
+        rules.is_among(self.OPCODE, "negate", self.negate, (False,) if bitwise else (False, True))
 
     def run(self, core: Core) -> None:
         assert self.op.reduce is not None
@@ -71,14 +70,14 @@ class TensorPartitionReduce(Instruction):
     """Reduce over partitions, into a tile of one partition."""
 
     ENGINES = (Engine.gpsimd,)
+    CHOICES = {"op": ("add", "maximum", "bitwise_or", "bitwise_and")}
 
     dst: NkiTensor
     op: Operator
     data: NkiTensor
 
     def check(self, core: Core) -> None:
-        rules.is_among(self.OPCODE, "op", self.op.name, ("add", "maximum", "bitwise_or", "bitwise_and"))
-        rules.yields(self.OPCODE, self.dst, 1, self.data.elements_per_partition, data=self.data)
+        rules.yields(self.OPCODE, "dst", self.dst, (1, self.data.elements_per_partition), data=self.data)
         rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)
 
     def run(self, core: Core) -> None:
@@ -90,6 +89,8 @@ class TensorPartitionReduce(Instruction):
 @instruction(ISA, "max(64, N) + 64", elementwise=True)
 class TensorScalarReduce(Instruction):
     """Compute `data op0 operand0`, and reduce it along the partition into reduce_res."""
+
+    CHOICES = {"reduce_op": ("add", "multiply", "maximum", "minimum")}
 
     dst: NkiTensor
     data: NkiTensor
@@ -104,23 +105,17 @@ class TensorScalarReduce(Instruction):
 
     def check(self, core: Core) -> None:
         require_arithmetic(self.OPCODE, self.op0)
-        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("add", "multiply", "maximum", "minimum"))
         loads = self.reduce_cmd is ReduceCmd.load_reduce
         require((self.reduce_init is not None) == loads, Rule.REDUCE_INIT)
 
     def run(self, core: Core) -> None:
-        operand = 0.0
-        if self.op0.arity == 2:
-            operand = rules.scalar_operand(self.OPCODE, "operand0", self.operand0, self.data)
+        operand = self.vector("operand0") if self.op0.arity == 2 else 0.0
         value = rules.apply(self.op0, self.data.rows(), operand, reverse=self.reverse0)
         self.dst.write(value)
-        initial = 0.0
-        if self.reduce_init is not None:
-            initial = rules.scalar_operand(self.OPCODE, "reduce_init", self.reduce_init, self.data)
-        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, value, initial)
-        if self.reduce_res is not None:
-            result = read_accumulators(core, "vector", self.data.num_partitions)
-            self.reduce_res.write(-result if self.reduce_res_negate else result)
+        initial = 0.0 if self.reduce_init is None else self.vector("reduce_init")
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd, value, initial, self.reduce_res)
+        if self.reduce_res is not None and self.reduce_res_negate:
+            self.reduce_res.write(-rules.accumulators(core, "vector", self.data.num_partitions))
 
     def cycles(self, core: Core) -> float:
         extra = core.timing.scalar_accumulator_cycles
@@ -130,6 +125,11 @@ class TensorScalarReduce(Instruction):
 @instruction(ASSUMED, elementwise=True)
 class TensorScalarCumulative(Instruction):
     """Compute the running `op1` of `src op0 imm0` along the partition."""
+
+    CHOICES = {
+        "op1": ("add", "subtract", "multiply", "maximum", "minimum"),
+        "reduce_cmd": (ReduceCmd.reset_reduce, ReduceCmd.reduce, ReduceCmd.load_reduce),
+    }
 
     dst: NkiTensor
     src: NkiTensor
@@ -141,21 +141,15 @@ class TensorScalarCumulative(Instruction):
 
     def check(self, core: Core) -> None:
         require_arithmetic(self.OPCODE, self.op0)
-        rules.is_among(self.OPCODE, "op1", self.op1.name, ("add", "subtract", "multiply", "maximum", "minimum"))
-        commands = (ReduceCmd.reset_reduce, ReduceCmd.reduce, ReduceCmd.load_reduce)
-        rules.is_among(self.OPCODE, "reduce_cmd", self.reduce_cmd, commands)
 
     def run(self, core: Core) -> None:
-        operand = rules.scalar_operand(self.OPCODE, "imm0", self.imm0, self.src)
-        value = rules.apply(self.op0, self.src.rows(), operand)
-        assert self.op1.identity is not None
-        partitions = value.shape[0]
-        state = torch.full((partitions, 1), self.op1.identity)
+        value = rules.apply(self.op0, self.src.rows(), self.vector("imm0"))
+        begin, partitions = self.op1.identity, value.shape[0]
         if self.reduce_cmd is ReduceCmd.reduce:
-            state = read_accumulators(core, "vector", partitions)
+            begin = rules.accumulators(core, "vector", partitions)
         elif self.reduce_cmd is ReduceCmd.load_reduce:
-            loaded = rules.scalar_operand(self.OPCODE, "imm1", self.imm1, self.src)
-            state = loaded if isinstance(loaded, torch.Tensor) else torch.full((partitions, 1), loaded)
+            begin = self.vector("imm1")
+        state = rules.column(begin, partitions)
         columns = []
         for element in range(value.shape[1]):
             state = self.op1.function(value[:, element : element + 1], state)
@@ -173,7 +167,7 @@ class BnStats(Instruction):
 
     def check(self, core: Core) -> None:
         rules.limit(self.OPCODE, "elements per partition", self.data.elements_per_partition, MAX_STATISTICS)
-        rules.yields(self.OPCODE, self.dst, self.data.num_partitions, 6, data=self.data)
+        rules.yields(self.OPCODE, "dst", self.dst, (self.data.num_partitions, 6), data=self.data)
 
     def run(self, core: Core) -> None:
         rows = self.data.rows()
@@ -199,9 +193,8 @@ class BnAggr(Instruction):
     data: NkiTensor
 
     def check(self, core: Core) -> None:
-        elements = self.data.elements_per_partition
-        fits = elements % 3 == 0 and self.dst.extent == (self.data.num_partitions, 2)
-        require(fits, Rule.BN_AGGR, of=self)
+        rules.multiple(self.OPCODE, "data", "elements in a partition", self.data.elements_per_partition, 3)
+        rules.yields(self.OPCODE, "dst", self.dst, (self.data.num_partitions, 2), data=self.data)
 
     def run(self, core: Core) -> None:
         count, mean, spread = self.data.rows().reshape(self.data.num_partitions, -1, 3).unbind(2)

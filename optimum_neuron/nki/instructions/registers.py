@@ -11,12 +11,7 @@ from ..core import Core, Rule, current, kernel_line, refuse, require, running, s
 from ..cost import ASSUMED
 from ..memory import Buffer
 from ..tensor import NkiTensor
-from . import rules
 from .base import Engine, Instruction, function, instruction
-
-_SCALARS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
-_ANYWHERE = frozenset(Buffer) - {Buffer.psum}
-
 
 _LOOP = re.compile(r"(?<![\w.])(?<!dynamic_)range\(")
 
@@ -84,11 +79,6 @@ def _require_written(opcode: str, dst: object) -> VirtualRegister:
     return register
 
 
-def _check_scalar(opcode: str, label: str, tile: NkiTensor) -> None:
-    rules.dtype_among(opcode, label, tile, _SCALARS)
-    require(tile.size == 1, Rule.REGISTER_ELEMENT, instruction=opcode, label=label, tile=tile)
-
-
 @function
 def register_alloc(x: int | None = None) -> VirtualRegister:
     """Return a new register, which holds a number if one is given."""
@@ -101,46 +91,47 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     _require_written("register_move", dst).value = int(src)
 
 
-@instruction(ASSUMED, "60", is_named=False)
-class RegisterLoad(Instruction):
-    """Read one element of HBM or SBUF to a register."""
+class _Access(Instruction):
+    """What reading and writing one element have in common."""
 
-    MEMORIES = {"src": _ANYWHERE}
+    MEMORIES = dict.fromkeys(("src", "dst"), frozenset(Buffer) - {Buffer.psum})
+    DTYPES = dict.fromkeys(("src", "dst"), {"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
     ENGINES = (Engine.sync,)
+
+    def check(self, core: Core) -> None:
+        require(self.tile.size == 1, Rule.ONE_ELEMENT, of=self.tile)
+
+    def cycles(self, core: Core) -> float:
+        """Return the start of one access; no figure is published."""
+        return core.timing.sram_access_cycles
+
+
+@instruction(ASSUMED, "60", is_named=False)
+class RegisterLoad(_Access):
+    """Read one element of HBM or SBUF to a register."""
 
     dst: VirtualRegister
     src: NkiTensor
 
     def check(self, core: Core) -> None:
+        super().check(core)
         _require_written(self.OPCODE, self.dst)
-        _check_scalar(self.OPCODE, "src", self.src)
         require(core.tape is None, Rule.REGISTER_IN_STREAM)
 
     def run(self, core: Core) -> None:
         self.dst.value = self.src.scalar()
 
-    def cycles(self, core: Core) -> float:
-        """Return the start of one access; no figure is published."""
-        return core.timing.sram_access_cycles
-
 
 @instruction(ASSUMED, "60", is_named=False)
-class RegisterStore(Instruction):
+class RegisterStore(_Access):
     """Write a register to one element of HBM or SBUF."""
-
-    MEMORIES = {"dst": _ANYWHERE}
-    ENGINES = (Engine.sync,)
 
     dst: NkiTensor
     src: VirtualRegister
 
     def check(self, core: Core) -> None:
+        super().check(core)
         _require_register(self.OPCODE, "src", self.src)
-        _check_scalar(self.OPCODE, "dst", self.dst)
 
     def run(self, core: Core) -> None:
         self.dst.write(torch.tensor(int(self.src)).reshape(self.dst.shape))
-
-    def cycles(self, core: Core) -> float:
-        """Return the start of one access; no figure is published."""
-        return core.timing.sram_access_cycles

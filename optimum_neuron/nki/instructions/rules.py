@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import torch
 
 from ..core import Core, Rule, refuse, require
-from ..dtypes import as_float32
 from ..memory import Buffer
 from ..operators import Operator
 from ..tensor import NkiTensor
@@ -29,11 +29,24 @@ def not_indirect(opcode: str, **tiles: NkiTensor) -> None:
         require(not tile.is_indirect(), Rule.SCATTERED_RESULT, opcode=opcode, operand=name)
 
 
-def yields(opcode: str, dst: NkiTensor, partitions: int, elements: int, **sources: NkiTensor) -> None:
+def same_partitions(opcode: str, **tiles: NkiTensor) -> None:
+    """Require tiles with as many partitions."""
+    (first, head), *others = tiles.items()
+    for name, tile in others:
+        is_same = head.num_partitions == tile.num_partitions
+        require(is_same, Rule.SAME_PARTITIONS, opcode=opcode, first=first, head=head, name=name, tile=tile)
+
+
+def multiple(opcode: str, operand: str, what: str, size: int, step: int) -> None:
+    """Require a size that is a multiple of a number."""
+    require(size % step == 0, Rule.MULTIPLE, opcode=opcode, operand=operand, what=what, size=size, step=step)
+
+
+def yields(opcode: str, operand: str, dst: NkiTensor, wanted: tuple[int, int], **sources: NkiTensor) -> None:
     """Require a result of so many partitions and elements in each."""
-    if dst.extent != (partitions, elements):
+    if dst.extent != wanted:
         shapes = [f"{name} {tile.shape}" for name, tile in sources.items()]
-        refuse(Rule.RESULT, opcode=opcode, dst=dst, shapes=shapes, wanted=(partitions, elements))
+        refuse(Rule.RESULT, opcode=opcode, operand=operand, dst=dst, shapes=shapes, wanted=wanted)
 
 
 def same_elements(opcode: str, dst: NkiTensor, src: NkiTensor) -> None:
@@ -69,15 +82,6 @@ def dtype_among(opcode: str, name: str, tile: NkiTensor, choices: Any) -> None:
     require(tile.dtype in choices, Rule.DTYPE, opcode=opcode, operand=name, tile=tile, choices=choices)
 
 
-def scalar_operand(opcode: str, name: str, value: Any, data: NkiTensor, *, bitwise: bool = False) -> Any:
-    """Return a number, or the elements of a vector [partitions, 1] as a column."""
-    if not isinstance(value, NkiTensor):
-        return int(value) if bitwise else as_float32(value)
-    fits = value.extent == (data.num_partitions, 1)
-    require(fits, Rule.VECTOR, opcode=opcode, operand=name, value=value, data=data)
-    return value.integers().reshape(-1, 1) if bitwise else value.rows()
-
-
 def bitwise_operands(opcode: str, operators: list[Operator], **tiles: NkiTensor) -> bool:
     """Return whether operators work on bits, which all or none do; if so, require tiles of integers."""
     kinds = {operator.is_bitwise for operator in operators}
@@ -97,33 +101,41 @@ def apply(operator: Operator, left: Any, right: Any, *, reverse: bool = False) -
     return operator.function(right, left) if reverse else operator.function(left, right)
 
 
+def column(value: Any, partitions: int) -> torch.Tensor:
+    """Return a number, or what is a column already, as one element for each partition."""
+    return value if isinstance(value, torch.Tensor) else torch.full((partitions, 1), float(value))
+
+
+def accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
+    """Return the accumulators of an engine as a column."""
+    held = core.registers.get(engine)
+    if held is None or held.shape[0] < partitions:
+        refuse(Rule.ACCUMULATORS, engine=engine, partitions=partitions)
+    return held[:partitions]
+
+
 def accumulate(
     core: Core,
     engine: str,
     operator: Operator,
-    command: str,
+    command: enum.Enum,
     values: torch.Tensor,
     initial: Any = 0.0,
     result: NkiTensor | None = None,
 ) -> None:
-    """Change an engine's accumulators, one column, by a reduce command, and write them to a tile if one is given.
+    """Change an engine's accumulators by a member of `ReduceCmd`, and write them to a tile if one is given.
 
     Args:
-        command: "idle", "reset", "reduce", "reset_reduce" or "load_reduce".
         initial: what load_reduce loads: a number or a column.
     """
     assert operator.identity is not None and operator.reduce is not None
     partitions = values.shape[0]
-    fresh = torch.full((partitions, 1), operator.identity)
-    state = core.registers.get(engine)
-    held = fresh if state is None else state[:partitions]
-    if command == "reset":
-        held = fresh
-    elif command in ("reduce", "reset_reduce", "load_reduce"):
-        start = {"reduce": held, "reset_reduce": fresh}.get(command)
-        if start is None:
-            start = initial if isinstance(initial, torch.Tensor) else torch.full((partitions, 1), float(initial))
-        held = operator.function(start, operator.reduce(values, (1,)).reshape(-1, 1))
-    core.registers[engine] = held
+    if command.name != "idle":
+        begins = {"load_reduce": initial, "reduce": core.registers.get(engine)}
+        begin = begins.get(command.name)
+        held = column(operator.identity if begin is None else begin, partitions)[:partitions]
+        if command.name != "reset":
+            held = operator.function(held, operator.reduce(values, (1,)).reshape(-1, 1))
+        core.registers[engine] = held
     if result is not None:
-        result.write(held)
+        result.write(accumulators(core, engine, partitions))

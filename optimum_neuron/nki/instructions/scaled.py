@@ -19,14 +19,9 @@ _SCALE_STARTS = (0, 4, 8, 12)
 
 
 def _check_scales(opcode: str, name: str, scale: NkiTensor, packed: NkiTensor) -> None:
-    rules.dtype_among(opcode, name, scale, {"uint8"})
     needed = mx.scale_rows(packed.num_partitions)[-1] + 1
     fits = needed <= scale.num_partitions and scale.elements_per_partition == packed.elements_per_partition
     require(fits, Rule.SCALES, opcode=opcode, operand=name, scale=scale, packed=packed, needed=needed)
-
-
-def _check_quadrants(opcode: str, name: str, tile: NkiTensor) -> None:
-    require(not tile.num_partitions % mx.QUADRANT, Rule.QUADRANTS, opcode=opcode, operand=name, tile=tile, mx=mx)
 
 
 @instruction(ASSUMED)
@@ -34,6 +29,7 @@ class QuantizeMx(Instruction):
     """Round blocks of 8 partitions by 4 values to FP8 with a common scale; needs NeuronCore-v4."""
 
     MEMORIES = {"dst": SBUF, "src": SBUF, "dst_scale": SBUF}
+    DTYPES = {"src": {"float16", "bfloat16"}, "dst": _FP8, "dst_scale": {"uint8"}}
     STARTS = {"dst_scale": _SCALE_STARTS}
     MIN_GENERATION = 4
 
@@ -42,12 +38,10 @@ class QuantizeMx(Instruction):
     dst_scale: NkiTensor
 
     def check(self, core: Core) -> None:
-        rules.dtype_among(self.OPCODE, "src", self.src, {"float16", "bfloat16"})
-        rules.dtype_among(self.OPCODE, "dst", self.dst, _FP8)
-        _check_quadrants(self.OPCODE, "src", self.src)
-        wanted = (self.src.num_partitions, self.src.elements_per_partition // mx.VALUES)
-        exact = self.src.elements_per_partition % mx.VALUES == 0
-        require(exact and self.dst.extent == wanted, Rule.QUANTIZE_RESULT, of=self, wanted=wanted)
+        partitions, elements = self.src.extent
+        rules.multiple(self.OPCODE, "src", "partitions", partitions, mx.QUADRANT)
+        rules.multiple(self.OPCODE, "src", "elements in a partition", elements, mx.VALUES)
+        rules.yields(self.OPCODE, "dst", self.dst, (partitions, elements // mx.VALUES), src=self.src)
         _check_scales(self.OPCODE, "dst_scale", self.dst_scale, self.dst)
 
     def run(self, core: Core) -> None:
@@ -68,6 +62,11 @@ class NcMatmulMx(Instruction):
 
     CONVERT = {"tile_position": tuple, "tile_size": tuple}
     MEMORIES = {"dst": PSUM} | dict.fromkeys(("stationary", "moving", "stationary_scale", "moving_scale"), SBUF)
+    DTYPES = {
+        **dict.fromkeys(("stationary", "moving"), _PACKED),
+        **dict.fromkeys(("stationary_scale", "moving_scale"), {"uint8"}),
+        "dst": {"float32", "bfloat16"},
+    }
     STARTS = {"stationary_scale": _SCALE_STARTS, "moving_scale": _SCALE_STARTS}
     ENGINES = (Engine.tensor,)
     MIN_GENERATION = 4
@@ -86,17 +85,17 @@ class NcMatmulMx(Instruction):
         partitions, columns = self.stationary.num_partitions, self.stationary.elements_per_partition
         for name in ("stationary", "moving"):
             tile = getattr(self, name)
-            rules.dtype_among(self.OPCODE, name, tile, _PACKED)
-            _check_quadrants(self.OPCODE, name, tile)
+            rules.multiple(self.OPCODE, name, "partitions", tile.num_partitions, mx.QUADRANT)
             _check_scales(self.OPCODE, f"{name}_scale", getattr(self, f"{name}_scale"), tile)
-        rules.dtype_among(self.OPCODE, "dst", self.dst, {"float32", "bfloat16"})
         rules.limit(self.OPCODE, "stationary free dimension", columns, 128)
         widest = 512 if self.dst.dtype == "float32" else 1024
         moved = self.moving.elements_per_partition
         rules.limit(self.OPCODE, "moving free dimension", moved, widest)
         self._check_tile(partitions)
-        fits = partitions == self.moving.num_partitions and columns % 2 == 0 and self.dst.extent == (columns, moved)
-        require(fits, Rule.MATMUL_MX, of=self)
+        tiles = {"stationary": self.stationary, "moving": self.moving}
+        rules.same_partitions(self.OPCODE, **tiles)
+        rules.multiple(self.OPCODE, "stationary", "columns", columns, 2)
+        rules.yields(self.OPCODE, "dst", self.dst, (columns, moved), **tiles)
 
     def _check_tile(self, partitions: int) -> None:
         if not self.tile_size:

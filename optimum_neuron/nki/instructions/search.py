@@ -29,8 +29,8 @@ def _check_search(opcode: str, data: NkiTensor, **eights: NkiTensor | None) -> N
     fits = WIDTH <= elements <= MAX_SEARCHED
     require(fits, Rule.SEARCH_SIZE, opcode=opcode, maximum=MAX_SEARCHED, value=elements)
     for name, tile in eights.items():
-        fits = tile is None or tile.extent == (data.num_partitions, WIDTH)
-        require(fits, Rule.SEARCH_RESULT, opcode=opcode, operand=name, tile=tile, data=data)
+        if tile is not None:
+            rules.yields(opcode, name, tile, (data.num_partitions, WIDTH), data=data)
 
 
 def _matches(rows: torch.Tensor, values: torch.Tensor, columns: Iterable[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,13 +72,14 @@ class NcFindIndex8(Instruction):
 
     A value that is given twice has its first two occurrences, as the public MoE reduction takes for granted."""
 
+    DTYPES = {"dst": {"uint16", "uint32"}}
+
     dst: NkiTensor
     data: NkiTensor
     vals: NkiTensor
 
     def check(self, core: Core) -> None:
         _check_search(self.OPCODE, self.data, dst=self.dst, vals=self.vals)
-        rules.dtype_among(self.OPCODE, "dst", self.dst, {"uint16", "uint32"})
 
     def run(self, core: Core) -> None:
         _write_indices(self.dst, _matches(self.data.rows(), self.vals.rows(), range(WIDTH))[0])
@@ -90,6 +91,8 @@ class NcMatchReplace8(Instruction):
 
     The last value chooses first, so the first occurrence belongs to the last of equal values, as published."""
 
+    DTYPES = {"dst_idx": {"uint16", "uint32"}}
+
     dst: NkiTensor
     data: NkiTensor
     vals: NkiTensor
@@ -99,8 +102,6 @@ class NcMatchReplace8(Instruction):
     def check(self, core: Core) -> None:
         _check_search(self.OPCODE, self.data, vals=self.vals, dst_idx=self.dst_idx)
         rules.same_size(self.OPCODE, data=self.data, dst=self.dst)
-        if self.dst_idx is not None:
-            rules.dtype_among(self.OPCODE, "dst_idx", self.dst_idx, {"uint16", "uint32"})
 
     def run(self, core: Core) -> None:
         rows = self.data.rows()
@@ -118,6 +119,7 @@ class Topk(Instruction):
     of val_dst, and what they do not cover stays."""
 
     ENGINES = (Engine.gpsimd,)
+    DTYPES = {"src": {"bfloat16"}, "val_dst": {"bfloat16"}, "idx_dst": {"uint32"}}
 
     val_dst: NkiTensor
     idx_dst: NkiTensor
@@ -130,12 +132,9 @@ class Topk(Instruction):
         return self.val_dst.elements_per_partition
 
     def check(self, core: Core) -> None:
-        for name, dtype in (("src", "bfloat16"), ("val_dst", "bfloat16"), ("idx_dst", "uint32")):
-            rules.dtype_among(self.OPCODE, name, getattr(self, name), {dtype})
         rules.same_size(self.OPCODE, val_dst=self.val_dst, idx_dst=self.idx_dst)
-        partitions = self.src.num_partitions
-        fits = partitions % GROUP == 0 and partitions == self.val_dst.num_partitions
-        require(fits, Rule.TOPK_PARTITIONS, of=self)
+        rules.multiple(self.OPCODE, "src", "partitions", self.src.num_partitions, GROUP)
+        rules.same_partitions(self.OPCODE, src=self.src, val_dst=self.val_dst)
         room = GROUP * self.src.elements_per_partition
         maximum = min(room, 65535)
         fits = 8 <= self.n <= maximum and 1 <= self.k <= min(self.n, 32767)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from .. import cost
 from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..dtypes import as_float32
@@ -20,7 +19,7 @@ from .base import Engine, Instruction, Operand, instruction
 
 FP32_MIN = -3.4028235e38
 """What range_select puts where the range does not hold."""
-_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_ORDERED = ("equal", "less", "less_equal", "greater", "greater_equal")
 
 
 def affine_values(partitions: int, pattern: Sequence[Sequence[int]], offset: int, multiplier: int) -> torch.Tensor:
@@ -61,6 +60,7 @@ class AffineSelect(Instruction):
     """Take elements where `iota`'s value compares with 0 by cmp_op, and a number elsewhere."""
 
     ENGINES = (Engine.gpsimd,)
+    CHOICES = {"cmp_op": (*_ORDERED, "not_equal")}
 
     dst: NkiTensor
     pattern: Sequence[Sequence[int]]
@@ -72,7 +72,6 @@ class AffineSelect(Instruction):
 
     def check(self, core: Core) -> None:
         _check_pattern(self.OPCODE, self.pattern, self.dst)
-        rules.is_among(self.OPCODE, "cmp_op", self.cmp_op.name, _COMPARISONS)
 
     def run(self, core: Core) -> None:
         values = affine_values(self.dst.num_partitions, self.pattern, self.offset, self.channel_multiplier)
@@ -84,6 +83,8 @@ class AffineSelect(Instruction):
 class RangeSelect(Instruction):
     """Take elements whose indices compare with both bounds, float32's smallest number elsewhere, and their maximum."""
 
+    DTYPES = dict.fromkeys(("bound0", "bound1"), {"float32"})
+    CHOICES = {**dict.fromkeys(("comp_op0", "comp_op1"), _ORDERED), "reduce_op": ("maximum",)}
     MIN_GENERATION = 3
 
     dst: NkiTensor
@@ -104,11 +105,6 @@ class RangeSelect(Instruction):
 
     def check(self, core: Core) -> None:
         rules.same_size(self.OPCODE, on_true_tile=self.on_true_tile, dst=self.dst)
-        for name in ("comp_op0", "comp_op1"):
-            rules.is_among(self.OPCODE, name, getattr(self, name).name, [c for c in _COMPARISONS if c != "not_equal"])
-        for name in ("bound0", "bound1"):
-            rules.dtype_among(self.OPCODE, name, getattr(self, name), {"float32"})
-        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("maximum",))
         if not math.isclose(self.on_false_value, FP32_MIN, rel_tol=1e-6):
             rules.is_among(self.OPCODE, "on_false_value", self.on_false_value, (FP32_MIN,))
 
@@ -116,17 +112,19 @@ class RangeSelect(Instruction):
         values = self.on_true_tile.rows()
         index = torch.arange(values.shape[1], dtype=torch.float32) + self.range_start
         inside = torch.ones_like(values, dtype=torch.bool)
-        for op, bound, label in ((self.comp_op0, self.bound0, "bound0"), (self.comp_op1, self.bound1, "bound1")):
-            edge = rules.scalar_operand(self.OPCODE, label, bound, self.on_true_tile)
-            inside &= op.function(index, edge) != 0
+        for op, name in ((self.comp_op0, "bound0"), (self.comp_op1, "bound1")):
+            inside &= op.function(index, self.vector(name)) != 0
         values = values.masked_fill(~inside, torch.finfo(torch.float32).min)
         self.dst.write(values)
-        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0, self.reduce_res)
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd, values, result=self.reduce_res)
 
 
 @instruction(ASSUMED, "max(64, N), 2 N on v2 in float32", elementwise=True)
 class SelectReduce(Instruction):
     """Take elements of on_true where the predicate is not 0 and of on_false elsewhere, and their maximum."""
+
+    DTYPES = {"predicate": {"bool", "int8", "uint8", "int16", "uint16"}}
+    CHOICES = {"reduce_op": ("maximum",)}
 
     dst: NkiTensor
     predicate: NkiTensor
@@ -137,16 +135,8 @@ class SelectReduce(Instruction):
     reduce_op: Operator = OPERATORS["maximum"]
     reverse_pred: bool = False
 
-    def check(self, core: Core) -> None:
-        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"bool", "int8", "uint8", "int16", "uint16"})
-        rules.is_among(self.OPCODE, "reduce_op", self.reduce_op.name, ("maximum",))
-
     def run(self, core: Core) -> None:
         chosen = (self.predicate.rows() != 0) ^ self.reverse_pred
-        other = rules.scalar_operand(self.OPCODE, "on_false", self.on_false, self.on_true)
-        values = torch.where(chosen, self.on_true.rows(), other)
+        values = torch.where(chosen, self.on_true.rows(), self.vector("on_false"))
         self.dst.write(values)
-        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd.name, values, 0.0, self.reduce_res)
-
-    def cycles(self, core: Core) -> float:
-        return cost.vector_cycles(core, [self.on_true, self.predicate], self.dst)
+        rules.accumulate(core, "vector", self.reduce_op, self.reduce_cmd, values, result=self.reduce_res)

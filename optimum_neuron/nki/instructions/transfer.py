@@ -41,6 +41,7 @@ class TensorCopy(Instruction):
     """Copy a tile on the chip: bits where both dtypes are equal, through float32 otherwise."""
 
     ENGINES = (Engine.vector, Engine.scalar, Engine.gpsimd)
+    COPIES = True
 
     dst: NkiTensor
     src: NkiTensor
@@ -51,11 +52,6 @@ class TensorCopy(Instruction):
 
     def run(self, core: Core) -> None:
         self.dst.write(self.src.read() if self.src.dtype == self.dst.dtype else self.src.floats())
-
-    def cycles(self, core: Core) -> float:
-        if self.engine in (Engine.scalar, Engine.gpsimd):
-            return cost.engine_cycles(core, self.engine, self.src)
-        return cost.vector_cycles(core, [self.src], self.dst, is_copy_or_scalar=True)
 
 
 @instruction(ISA, "max(64, N), N / 2 for 16-bit zeros")
@@ -69,7 +65,7 @@ class Memset(Instruction):
     engine: Engine = Engine.unknown
 
     def check(self, core: Core) -> None:
-        if self.dst.dtype in PACKED and self.value != 0:
+        if self.dst.dtype in PACKED:
             rules.is_among(self.OPCODE, "value", self.value, (0,))
 
     def run(self, core: Core) -> None:
@@ -80,7 +76,7 @@ class Memset(Instruction):
 
     def cycles(self, core: Core) -> float:
         if self.resolved_engine(core) is not Engine.vector:
-            return cost.engine_cycles(core, self.resolved_engine(core), self.dst)
+            return super().cycles(core)
         is_short = self.value == 0 and self.dst.storage.format.size_bytes == 2
         return cost.vector_cycles(core, [], self.dst, rate=0.5 if is_short else 1)
 
@@ -132,6 +128,7 @@ class DmaTranspose(Instruction):
     CONVERT = {"axes": tuple}
     MEMORIES = {"dst": SBUF, "src": ANYWHERE - {Buffer.psum}}
     ENGINES = (Engine.dma,)
+    SAME_DTYPE = ("src", "dst")
 
     dst: NkiTensor
     src: NkiTensor
@@ -148,7 +145,6 @@ class DmaTranspose(Instruction):
     def check(self, core: Core) -> None:
         rules.is_among(self.OPCODE, "axes", self.order, tuple(AXES.values()))
         rules.same_elements(self.OPCODE, self.dst, self.src)
-        rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
         check_descriptors(self.OPCODE, core, self.priority, self.dge_mode)
 
     def run(self, core: Core) -> None:
@@ -168,6 +164,7 @@ class DmaCompute(Instruction):
     CONVERT = {"srcs": tuple, "scales": tuple}
     MEMORIES = {"dst": ANYWHERE - {Buffer.psum}, "srcs": ANYWHERE - {Buffer.psum}}
     ENGINES = (Engine.dma,)
+    CHOICES = {"unique_indices": (True,)}
 
     dst: NkiTensor
     srcs: tuple[NkiTensor, ...]
@@ -179,7 +176,6 @@ class DmaCompute(Instruction):
     def check(self, core: Core) -> None:
         rules.limit(self.OPCODE, "number of sources", len(self.srcs), 16)
         rules.is_among(self.OPCODE, "reduce_op", as_operator(self.reduce_op, "reduce_op").name, ("add",))
-        rules.is_among(self.OPCODE, "unique_indices", self.unique_indices, (True,))
         for scale in self.scales or ():
             rules.is_among(self.OPCODE, "scales", scale, (1.0,))
         for source in self.srcs:
@@ -199,17 +195,18 @@ class DmaCompute(Instruction):
 class TensorCopyPredicated(Instruction):
     """Copy elements of a tile, or a number, to where the predicate is not 0."""
 
+    DTYPES = {"predicate": {"bool", "uint8", "uint16", "uint32"}}
+    SAME_DTYPE = ("src", "dst")
+
     dst: NkiTensor
     src: Operand
     predicate: NkiTensor
     reverse_pred: bool = False
 
     def check(self, core: Core) -> None:
-        rules.dtype_among(self.OPCODE, "predicate", self.predicate, {"bool", "uint8", "uint16", "uint32"})
         rules.not_both_in_psum(self.OPCODE, src=self.src, predicate=self.predicate)
         if isinstance(self.src, NkiTensor):
             rules.same_size(self.OPCODE, src=self.src, dst=self.dst)
-            rules.same_dtype(self.OPCODE, src=self.src, dst=self.dst)
 
     def run(self, core: Core) -> None:
         chosen = (self.predicate.integers() != 0).reshape(self.dst.shape) ^ self.reverse_pred

@@ -7,14 +7,11 @@ computed. Shape legend: N query heads, K key heads, D head width, S tokens.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from .. import isa as nisa, language
+from .. import isa as nisa, language as nl
 from ..jit import jit
 from ..tensor import NkiTensor
 
-nl: Any = language
-"""Its names are made at run time."""
 ROWS, KEYS = 128, 512
 """Queries of a block, and keys that it looks at in one matmul."""
 LOWEST = -1e30

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ..dtypes import FORMATS
 from ..memory import Buffer
 from ..operators import OPERATORS
@@ -28,3 +30,6 @@ _NAMES = {
 }
 globals().update(_NAMES)
 __all__ = sorted(_NAMES)
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

@@ -138,6 +138,13 @@ def empty_like(x: NkiTensor, dtype: Dtype | None = None, buffer: Buffer | None =
     return ndarray(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
 
 
+def copy(x: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
+    """Copy a tile to SBUF."""
+    result = ndarray(x.shape, x.dtype if dtype is None else dtype)
+    ins.tensor_copy(result, x)
+    return result
+
+
 def shared_constant(constant: object) -> NkiTensor:
     """Make a tensor in HBM, which the cores of a launch share, with the values of an array or of a .npy file."""
     array = np.load(constant, allow_pickle=False) if isinstance(constant, str | os.PathLike) else constant
@@ -155,15 +162,5 @@ def shared_identity_matrix(n: int, dtype: Dtype = "uint8", dst: NkiTensor | None
     return result
 
 
-__all__ = [
-    *(
-        "empty_like",
-        "full",
-        "ndarray",
-        "ones",
-        "shared_constant",
-        "shared_identity_matrix",
-        "zeros",
-        "zeros_like",
-    ),
-]
+__all__ = ["copy", "empty_like", "full", "ndarray", "ones", "shared_constant", "shared_identity_matrix", "zeros"]
+__all__ += ["zeros_like"]

@@ -12,7 +12,7 @@ from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS
 from ..tensor import DynamicSlice, NkiTensor
-from .creation import ndarray
+from .creation import copy, ndarray
 from .elementwise import apply, broadcast_shape, expanded, promoted
 
 
@@ -49,16 +49,7 @@ def transpose(x: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
     """Exchange partitions and elements of a tile."""
     result = ndarray((x.elements_per_partition, x.num_partitions), x.dtype, Buffer.psum)
     ins.nc_transpose(result, x, ins.Engine.tensor)
-    copy = ndarray(result.shape, x.dtype if dtype is None else dtype)
-    ins.tensor_copy(copy, result)
-    return copy
-
-
-def copy(x: NkiTensor, dtype: Dtype | None = None) -> NkiTensor:
-    """Copy a tile to SBUF."""
-    result = ndarray(x.shape, x.dtype if dtype is None else dtype)
-    ins.tensor_copy(result, x)
-    return result
+    return copy(result, dtype)
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
@@ -92,10 +83,7 @@ def where(condition: NkiTensor, x: object, y: object, dtype: Dtype | None = None
         ins.memset(result, y)
     predicate = ndarray(shape, "uint8")
     ins.tensor_scalar(predicate, expanded(condition, shape), OPERATORS["not_equal"], 0)
-    source = x
-    if isinstance(x, NkiTensor):
-        source = ndarray(shape, result.dtype)
-        ins.tensor_copy(source, expanded(x, shape))
+    source = copy(expanded(x, shape), result.dtype) if isinstance(x, NkiTensor) else x
     ins.tensor_copy_predicated(result, source, predicate)
     return result
 
@@ -222,7 +210,7 @@ def dropout(x: NkiTensor, rate: object, dtype: Dtype | None = None) -> NkiTensor
 
 
 __all__ = [
-    *("all", "broadcast_to", "copy", "dropout", "ds", "expand_dims", "gather_flattened", "load", "load_transpose2d"),
+    *("all", "broadcast_to", "dropout", "ds", "expand_dims", "gather_flattened", "load", "load_transpose2d"),
     *("matmul", "max", "mean", "min", "prod", "rand", "random_seed", "rms_norm", "softmax", "store", "sum"),
     *("transpose", "var", "where"),
 ]

@@ -13,7 +13,7 @@ from ..dtypes import Dtype, dtype_name
 from ..memory import Buffer
 from ..operators import Operator
 from ..tensor import NkiTensor
-from .creation import ndarray
+from .creation import copy, ndarray
 
 _COMPARISONS = frozenset(
     {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
@@ -73,7 +73,7 @@ def _binary(operator: Operator, x: object, y: object, dtype: Dtype) -> NkiTensor
         return result
     first, second = (tile if tile.shape == shape else expanded(tile, shape) for tile in tiles)
     if first.buffer is second.buffer is Buffer.psum:
-        second = copied(second)
+        second = copy(second)
     if second.elements_per_partition > 1 and tiles[1].elements_per_partition == 1 and not operator.is_bitwise:
         ins.tensor_scalar(result, first, operator, column(tiles[1], shape[0]))
     else:
@@ -102,10 +102,3 @@ def expanded(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
 def column(tile: NkiTensor, partitions: int) -> NkiTensor:
     """Return a tile of one element for each partition as a vector of float32."""
     return type(tile)(tile.storage, tile.data.reshape(-1, 1).expand(partitions, 1))
-
-
-def copied(tile: NkiTensor) -> NkiTensor:
-    """Return a copy in SBUF."""
-    result = ndarray(tile.shape, tile.dtype)
-    ins.tensor_copy(result, tile)
-    return result

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core import Rule, current, refuse, require
+from ..instructions import legal_starts
 from ..memory import Address, Buffer
 from .indexing import IndexTile
 from .tiles import IndexedTile, OlderTensor
@@ -133,39 +134,30 @@ class Allocation:
         """Return the place of a tile."""
         if self.where is None:
             return None
-        if self.buffer is Buffer.psum:
-            bank, partition, byte = self._called(block, partitions, size_bytes, 3)
-            return self._checked(Address(partition, byte + bank * current().bank_bytes()), partitions, size_bytes, bank)
-        partition, byte = self._called(block, partitions, size_bytes, 2)
-        return self._checked(Address(partition, byte), partitions, size_bytes, None)
-
-    def _called(self, block: tuple[int, ...], partitions: int, size_bytes: int, count: int) -> tuple[int, ...]:
-        assert self.where is not None
         named = {"idx": block, "pdim_size": partitions, "fdim_size": size_bytes}
         takes_names = set(named) <= set(inspect.signature(self.where).parameters)
         place = self.where(**named) if takes_names else self.where(*named.values())
-        if not isinstance(place, tuple | list) or len(place) != count:
-            names = "(bank_id, start_partition, byte_addr)" if count == 3 else "(start_partition, byte_addr)"
-            refuse(Rule.ALLOCATOR_RESULT, of=self, block=block, place=place, names=names)
-        return tuple(int(number) for number in place)
-
-    def _checked(self, address: Address, partitions: int, size_bytes: int, bank: int | None) -> Address:
-        core = current()
-        legal = (0,) if partitions > 64 else (0, 64) if partitions > 32 else (0, 32, 64, 96)
-        room = core.partition_bytes(self.buffer)
-        problem = None
-        if address.partition not in legal:
-            problem = f"{partitions} partitions start at {address.partition}, and may start at {legal}"
-        elif address.byte < 0 or address.byte + size_bytes > room:
-            problem = f"bytes {address.byte} to {address.byte + size_bytes} of a partition, which has {room}"
-        elif (
-            bank is not None
-            and address.byte // core.bank_bytes() != (address.byte + size_bytes - 1) // core.bank_bytes()
-        ):
-            problem = f"{size_bytes} bytes from byte {address.byte % core.bank_bytes()} of bank {bank} on, which has "
-            problem += str(core.bank_bytes())
+        names = ["start_partition", "byte_addr"]
+        if self.buffer is Buffer.psum:
+            names = ["bank_id", *names]
+        fits = isinstance(place, tuple | list) and len(place) == len(names)
+        require(fits, Rule.ALLOCATOR_RESULT, of=self, block=block, place=place, names=f"({', '.join(names)})")
+        *bank, partition, byte = map(int, place)
+        problem = self._problem(bank, partition, byte, partitions, size_bytes)
         require(problem is None, Rule.ALLOCATED_ADDRESS, of=self, problem=problem)
-        return address
+        return Address(partition, byte + sum(bank) * current().bank_bytes())
+
+    def _problem(self, bank: list[int], partition: int, byte: int, partitions: int, size_bytes: int) -> str | None:
+        """Return what is wrong with a place; `bank` has its number in PSUM."""
+        core, legal = current(), legal_starts(partitions)
+        if partition not in legal:
+            return f"{partitions} partitions start at {partition}, and may start at {legal}"
+        first, size, room = byte + sum(bank) * core.bank_bytes(), core.bank_bytes(), core.partition_bytes(self.buffer)
+        if first < 0 or first + size_bytes > room:
+            return f"bytes {first} to {first + size_bytes} of a partition, which has {room}"
+        if bank and first // size != (first + size_bytes - 1) // size:
+            return f"{size_bytes} bytes from byte {first % size} of bank {bank[0]} on, which has {size}"
+        return None
 
 
 def blocks_of(shape: Sequence[int], buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -6,15 +6,13 @@ conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh(images, weights, out, stride=(1, 1), pad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from .. import isa as nisa, language
+from .. import isa as nisa, language as nl
 from ..core import require
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .imported import KEYS, ROWS, kernel, parts
 
-nl: Any = language
 Pair = Sequence[int]
 
 

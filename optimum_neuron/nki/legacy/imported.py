@@ -11,16 +11,13 @@ cores each has a part of the heads or rows. Shape legend: N heads of all batches
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-from .. import isa as nisa, language
+from .. import isa as nisa, language as nl
 from ..core import Rule, refuse, require
 from ..jit import Kernel
 from ..tensor import NkiTensor
 from .kernel import DEFAULT_PLATFORM
 
-nl: Any = language
-"""Its names are made at run time."""
 ROWS, KEYS = 128, 512
 """Queries of a block, and keys of a matmul."""
 LOWEST = -1e30

@@ -18,6 +18,7 @@ from ...errors import ConfigError
 from ...files.atomic import write_bytes
 from ..analysis import trace_of
 from ..core import Record
+from ..jit import COMPILER_OPTIONS, require_options
 from ..kernel import Kernel, launch_on_cores
 from ..timeline import Event, schedule
 from .grid import physical_core
@@ -25,8 +26,6 @@ from .kernel import kernel_of
 from .published import signature_of
 
 MODES = ("auto", "jax", "torchxla", "torch", "trace", "simulation")
-_NOT_NEEDED = {"additional_compile_opt", "kernel_return", "show_compiler_tb", "debug_kernel"}
-"""Options that say how the vendor's compiler reports and returns: kernels return here what they return."""
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 """Percentiles of latency that there are."""
 
@@ -95,9 +94,7 @@ def _measuring(options: str, first: str = "kernel") -> Callable[[Callable[[Optio
     def made(prepare: Callable[[Options], After]) -> Callable[..., Any]:
         def decorator(*args: Any, **kwargs: Any) -> Any:
             kernel = args[0] if args else kwargs.pop(first, None)
-            if unknown := sorted(set(kwargs) - set(options.split())):
-                message = f"nki.{prepare.__name__} has no option {', '.join(unknown)} here."
-                raise ConfigError(message, hint=f"Its options are {', '.join(options.split())}.", options=unknown)
+            require_options(f"nki.{prepare.__name__}", kwargs, options.split())
             if kernel is None:
                 return functools.partial(decorator, **kwargs)
             plain = kernel.kernel if isinstance(kernel, Measured) else kernel_of(kernel)
@@ -228,11 +225,8 @@ def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: An
     if mode in _MEASURING:
         return _MEASURING[mode](func, **kwargs)
     platform = kwargs.pop("platform_target", None)
-    unknown = sorted(set(kwargs) - _NOT_NEEDED)
-    if unknown or mode not in MODES:
-        options = unknown or [f"mode={mode}"]
-        message = f"nki.jit has no option {', '.join(options)} here."
-        raise ConfigError(message, hint="Leave it out: kernels are simulated.", options=options)
+    require_options("nki.jit", kwargs, {*COMPILER_OPTIONS, "additional_compile_opt"})
+    require_options("nki.jit mode", [mode], MODES)
     if func is None:
         return functools.partial(jit, mode=mode, **({"platform_target": platform} if platform else {}))
     return kernel_of(func, platform)

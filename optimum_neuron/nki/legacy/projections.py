@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from .. import isa as nisa, language
+from .. import isa as nisa, language as nl
 from ..core import require
 from ..rulebook import Rule
 from ..tensor import NkiTensor
 from .imported import KEYS, ROWS, kernel, parts
 
-nl: Any = language
 NormType = enum.Enum("NormType", {"NO_NORM": 0, "RMS_NORM": 1, "LAYER_NORM": 2, "RMS_NORM_SKIP_GAMMA": 3})
 ActFnType = enum.Enum("ActFnType", {"SiLU": 0, "GELU": 1, "GELU_Tanh_Approx": 2, "Swish": 3})
 _ACTIVATIONS = {"SiLU": "silu", "Swish": "silu", "GELU": "gelu", "GELU_Tanh_Approx": "gelu_apprx_tanh"}

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ...errors import ConfigError
+from ..jit import require_options
 
 Function = Callable[..., Any]
 ISA: dict[str, Function] = {}
@@ -48,9 +48,7 @@ def published(
 
         @functools.wraps(function)
         def call(*args: object, **kwargs: object) -> Any:
-            if unknown := sorted(kwargs.keys() - own.keys() - {*ignored}):
-                message = f"{label} has no option {', '.join(unknown)} here."
-                raise ConfigError(message, hint="Leave it out.", options=unknown)
+            require_options(label, kwargs, (*own, *ignored))
             return function(*args, **{key: value for key, value in kwargs.items() if key not in ignored})
 
         rest = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)

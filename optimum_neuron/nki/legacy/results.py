@@ -15,34 +15,12 @@ from .tiles import IndexedTile, OlderTensor, Product, fresh, masked, older, reso
 _KINDS = {ins.name_of(kind): kind for kind in ins.ENUMS.values()}
 
 
-class dge_mode(enum.IntEnum):  # noqa: N801 - the vendor's names
-    """Who generates the descriptors of a DMA."""
-
-    none, swdge, hwdge, unknown = 0, 1, 2, 3
-
-
-class engine(enum.IntEnum):  # noqa: N801
-    """Engines."""
-
-    unknown, tensor, scalar, gpsimd, vector, sync = 0, 1, 2, 3, 5, 6
-
-
-class nc_version(enum.IntEnum):  # noqa: N801
-    """Generations of the core."""
-
-    gen2, gen3 = 2, 3
-
-
-class oob_mode(enum.IntEnum):  # noqa: N801
-    """What an index outside of a tensor does."""
-
-    error, skip = 0, 1
-
-
-class reduce_cmd(enum.IntEnum):  # noqa: N801
-    """What an instruction does with its engine's accumulators."""
-
-    idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
+dge_mode = enum.IntEnum("dge_mode", {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3})
+engine = enum.IntEnum("engine", {"unknown": 0, "tensor": 1, "scalar": 2, "gpsimd": 3, "vector": 5, "sync": 6})
+nc_version = enum.IntEnum("nc_version", {"gen2": 2, "gen3": 3})
+oob_mode = enum.IntEnum("oob_mode", {"error": 0, "skip": 1})
+reduce_cmd = enum.IntEnum("reduce_cmd", {"idle": 0, "reset": 1, "reduce": 2, "reset_reduce": 3, "load_reduce": 4})
+"""Enumerations of operands with the numbers of the older API; `machine` returns those of `nki.isa`."""
 
 
 def machine(member: enum.Enum | None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .. import instructions as ins, language
+from .. import instructions as ins, language as nl
 from ..core import Rule, current, refuse, require
 from ..dtypes import FORMATS, Dtype, dtype_name
 from ..memory import Buffer
@@ -21,9 +21,6 @@ from ..operators import OPERATORS, Operator
 from ..tensor import NkiTensor
 from .indexing import IndexTile, Mask, Region
 from .views import beyond, check_kinds, check_rank, elements, part_of
-
-nl: Any = language
-"""Its names are made at run time."""
 
 
 class Arithmetic:

@@ -24,15 +24,13 @@ import torch
 
 from ...base.foreign import name_of
 from ...errors import KernelError
-from .. import language
+from .. import language as nl
 from ..operators import Operator
 from . import syntax
 from .syntax import Problem
 
 _OURS = ("optimum_neuron", "nki", "neuronxcc")
 _MISSING: Any = object()
-nl: Any = language
-"""Its names are made at run time."""
 
 
 def problems_of(kernel: Callable[..., Any]) -> list[Problem]:

@@ -18,10 +18,9 @@ from typing import Any
 import torch
 
 from ...base import env
-from ...errors import KernelError
 from ...hardware import Target, resolve_target
 from ..arguments import Arguments
-from ..core import Core, Grid, Rule, current, refuse, require, use
+from ..core import Core, Grid, Rule, refuse, require, use
 from ..dtypes import FORMATS
 from ..indirect import GROUPS, ColumnTensor, IndirectTensor, moved_by
 from ..instructions import Instruction, VirtualRegister, checked, recorded
@@ -30,7 +29,7 @@ from ..operators import OPERATORS
 from ..tensor import NkiTensor
 from ..world import World
 from . import document as doc
-from .vocabulary import ENUMS, instruction_class, operand_problem
+from .vocabulary import ENUMS, instruction_class, require_operands
 
 Indices = tuple[int, ...]
 Action = Callable[[Indices], None]
@@ -167,7 +166,7 @@ class _Machine:
 
         def action(indices: Indices) -> None:
             into, values = target(indices), source(indices)
-            require(not self.is_dry or into.size == values.size, Rule.STREAM_COPY, values=values, into=into)
+            self._require_sizes(into, values.size)
             if not self.is_dry:
                 into.write(values.read())
 
@@ -186,10 +185,13 @@ class _Machine:
 
     def _write(self, node: doc.Constant, indices: Indices) -> None:
         tensor, values = self.view(node.view, indices), self.stream.constants[node.key]
-        fits = values.numel() == tensor.size
-        require(fits, Rule.STREAM_CONSTANT, count=values.numel(), of=tensor)
+        self._require_sizes(tensor, values.numel())
         if not self.is_dry:
             tensor.write(values)
+
+    def _require_sizes(self, into: NkiTensor, count: int) -> None:
+        problem = f"{count} elements are copied to {into.size} of {into.name}."
+        require(into.size == count, Rule.STREAM, problem=problem)
 
     def _step(self, step: doc.Step) -> Action:
         self.core.line = step.line
@@ -205,18 +207,12 @@ class _Machine:
 
         def action(indices: Indices) -> None:
             self.core.line = step.line
-            self.act(kind(**fixed, **{name: value(indices) for name, value in moving}))
-
-        if not self.is_dry:
-            return action
-
-        def checked_action(indices: Indices) -> None:
-            self.core.line = step.line
             instruction = kind(**fixed, **{name: value(indices) for name, value in moving})
-            require(not (problem := operand_problem(instruction)), Rule.STREAM_OPERAND, problem=problem)
+            if self.is_dry:
+                require_operands(instruction)
             self.act(instruction)
 
-        return checked_action
+        return action
 
     # ------------------------------------------------------------------ operands
     def _operand(self, value: object) -> Any:
@@ -279,8 +275,7 @@ class _Machine:
     def _of(self, number: int, dtype: str | None = None) -> Storage:
         storage = self.tensors[number]
         if storage is None:
-            name = self.stream.memories[number].name
-            refuse(Rule.STREAM_ORDER, tensor=name)
+            refuse(Rule.STREAM, problem=f"{self.stream.memories[number].name} is used before it exists.")
         return storage if dtype is None else storage.viewed_as(FORMATS[dtype])
 
     def _refuse_bounds(self, storage: Storage, first: int, last: int) -> None:
@@ -304,7 +299,5 @@ def named(name: doc.Name) -> Any:
     """Return the operator or the member of an enumeration that an operand names."""
     kind = ENUMS.get(name.kind)
     members: Any = OPERATORS if name.kind == "Operator" else {} if kind is None else kind.__members__
-    if name.name not in members:
-        message = f"There is no {name.kind} {name.name!r}."
-        raise KernelError(message, hint="Trace the kernel again.", rule="stream", line=current().line)
+    require(name.name in members, Rule.STREAM, problem=f"There is no {name.kind} {name.name!r}.")
     return members[name.name]

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import KernelError
 from ...hardware import Target
 from ...upstream.torch import disable_current_modes
 from ..arguments import tensors_in
-from ..core import Core, Grid, Rule, default_target, refuse, use
+from ..core import Core, Grid, Rule, default_target, first_line, refuse, require, use
 from ..dtypes import FORMATS, dtype_name
 from ..kernel import Kernel
 from ..memory import Buffer, Storage
@@ -63,9 +62,8 @@ def trace(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, t
     outputs: list[View] = []
     result = _result(results[-1], tapes[-1], inputs, outputs)
     name = kernel.function.__name__
-    if result is None and not changed:
-        message = f"The kernel {name} returned nothing and wrote no input."
-        raise KernelError(message, hint="Return the tensors in nl.shared_hbm that it wrote.", rule="result")
+    is_useful = result is not None or changed
+    require(is_useful, Rule.NO_RESULT, line=first_line(kernel.function), kernel=name)
     kept = {*inputs, *(view.tensor for view in outputs), *_shared(tensors, kernel.grid)}
     stream = Stream(
         name=name,
@@ -121,9 +119,7 @@ def _result(value: object, tape: Tape, inputs: list[int], outputs: list[View]) -
         return {key: _result(item, tape, inputs, outputs) for key, item in value.items()}
     if not isinstance(value, NkiTensor):
         return value
-    if value.buffer.is_on_chip:
-        message = f"The kernel returned {value.name}, which is in {value.buffer.value}."
-        raise KernelError(message, hint="Copy it to a tensor in nl.shared_hbm, and return that.", rule="result")
+    require(not value.buffer.is_on_chip, Rule.RESULT_ON_CHIP, of=value, line=value.storage.line)
     number = tape.tensors.number(value.storage)
     if number in inputs and value.shape == tape.tensors.memories[number].shape:
         return Input(inputs.index(number))

@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from ..core import Rule, refuse
+from ..core import Rule, refuse, require
 from ..instructions import ENUMS as ENUMS, INSTRUCTIONS, Instruction
 from .document import Step
 
@@ -17,18 +17,17 @@ def instruction_class(step: Step) -> type[Instruction]:
     """Return the class of an instruction, whose operands have the right names."""
     kind = INSTRUCTIONS.get(step.opcode)
     names = None if kind is None else {field.name for field in dataclasses.fields(kind)} - {"name"}
-    if kind is None or names != {name for name, _ in step.operands}:
-        refuse(Rule.STREAM_VOCABULARY, opcode=step.opcode, names=[name for name, _ in step.operands])
+    given = [name for name, _ in step.operands]
+    if kind is None or names != {*given}:
+        refuse(Rule.STREAM, problem=f"{step.opcode} of {', '.join(given)} is no instruction of this version.")
     return kind
 
 
-def operand_problem(instruction: Instruction) -> str | None:
-    """Return what is wrong with the kinds of an instruction's operands; None if nothing is."""
+def require_operands(instruction: Instruction) -> None:
+    """Require operands of the kinds that the instruction takes."""
     for name, hint in _hints(instruction.OPCODE).items():
         value = getattr(instruction, name)
-        if not _fits(value, hint):
-            return f"{instruction.OPCODE} {name} is {value!r}."
-    return None
+        require(_fits(value, hint), Rule.STREAM, problem=f"{instruction.OPCODE} {name} is {value!r}.")
 
 
 @functools.cache
