@@ -94,7 +94,7 @@ NEURON_PLATFORM_TARGET_OVERRIDE selects the target, as for all kernels.
         after = analyze(other, *arguments)
         files = _write(options, after, before=analysis)
         comparison = compare(analysis, after)
-        data = {**comparison.to_dict(), "files": files}
+        data = {**comparison.to_dict(), "versions": [self.args.kernel, options["against"]], "files": files}
         out.result(data, human=show_comparison, brief=f"{comparison.speedup:.4g} times as fast (simulated)")
 
     def _kernel(self, target: str) -> Kernel:
@@ -151,15 +151,16 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
 
 def show_comparison(out: Out, data: Mapping[str, Any]) -> None:
     """Render both versions by engine and memory, and what each line moved."""
-    before, after = data["before"], data["after"]
-    out.text(
-        f"{before['name']} and {after['name']} on {after['target']}, simulated: {data['speedup']:.3g} times as fast"
-    )
+    (before, after), (first, second) = (data["before"], data["after"]), data["versions"]
+    out.text(f"first {first}, second {second}, simulated on {after['target']}")
+    out.text(f"the second is {data['speedup']:.3g} times as fast as the first")
     difference = data["difference"]
     out.text(
         "results have different shapes"
         if difference is None
         else f"results differ by at most {difference:.2g} of the largest value"
+        if difference
+        else "results are equal"
     )
     out.text()
     rows = [("total, us", before["total_us"], after["total_us"])]

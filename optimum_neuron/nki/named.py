@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
+from .kernel import Kernel
 
 _TENSOR = re.compile(r"(?P<shape>\d+(x\d+)*)(?::(?P<dtype>\w+))?")
 
@@ -37,11 +38,14 @@ def load_kernel(target: str) -> Callable[..., Any]:
     file, _, name = target.rpartition(":")
     path = Path(file)
     if not file or not path.is_file():
-        raise ConfigError(f"{target} names no Python file and kernel.", hint="Write it as kernels.py:softmax.")
-    found = getattr(_imported(path), name, None)
-    if not callable(found):
-        raise ConfigError(f"{path} has no kernel {name}.", hint="Name a function of the file.", kernel=name)
-    return found
+        problem = f"There is no file {file}." if file else f"{target} names no kernel."
+        raise ConfigError(problem, hint="Write the file and the kernel in it, as kernels.py:softmax.", kernel=target)
+    found = vars(_imported(path))
+    if not callable(found.get(name)):
+        names = [key for key, one in found.items() if inspect.isfunction(one) or isinstance(one, Kernel)]
+        message = f"{path} has no kernel '{name}'{nearest(name, names) or '.'}"
+        raise ConfigError(message, hint=f"Its functions are {', '.join(names)}.", kernel=name)
+    return found[name]
 
 
 def _imported(path: Path) -> ModuleType:
@@ -68,7 +72,7 @@ def check_arguments(kernel: Callable[..., Any], args: Sequence[object], options:
     try:
         signature.bind(*args, **options)
     except TypeError as error:
-        message = f"The kernel {kernel.__name__} does not take the {len(args)} arguments and {[*options]}: {error}."
+        message = f"The kernel {kernel.__name__} does not take these arguments: {error}."
         raise ConfigError(message, hint=f"Its parameters are {signature}.", options=[*options]) from error
 
 

@@ -196,6 +196,8 @@ def _run(
         problem = f"its tiles need {full.peak} bytes of a partition of {full.buffer}, which has {full.capacity}"
     elif difference is None:
         problem = "its result has another shape than that of the first candidate"
+    elif math.isinf(difference):
+        problem = "its result is no number where that of the first candidate is one, or the other way round"
     elif difference > tolerance:
         problem = f"its result differs from that of the first candidate by {difference:.2g} of the largest value"
     return Trial(options=options, results=results, analysis=analysis, problem=problem)
@@ -210,7 +212,7 @@ def _chosen(trials: Sequence[Trial], num_candidates: int, seconds: float) -> Tun
     reason = f"{best.total_us:.4g} us, simulated, bound by {best.analysis.bound.value}: {best.analysis.bound.reason}"
     if best is not trials[0] and math.isfinite(trials[0].total_us):
         reason += f"; {trials[0].total_us / best.total_us:.3g} times as fast as {_text(trials[0].options)}"
-    reason += f"; the best of {len(trials)} candidates"
+    reason += f"; the best of {counted(len(trials), 'candidate')}"
     if len(trials) < num_candidates:
         reason += f", {num_candidates - len(trials)} did not run within {seconds:g} s"
     rejected = tuple(Rejected(candidate=_text(one.options), reason=_why(one)) for one in ranked[1:])

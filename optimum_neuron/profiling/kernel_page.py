@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,38 +40,42 @@ def kernel_page(analysis: Analysis, after: Analysis | None = None) -> str:
         analysis: the kernel, or its first version.
         after: its second version.
     """
-    versions = (analysis,) if after is None else (analysis, after)
     comparison = None if after is None else compare(analysis, after)
-    names = " and ".join(dict.fromkeys(version.name for version in versions))
+    versions = {analysis.name: analysis} if after is None else _labelled(analysis, after)
+    names = " and ".join(dict.fromkeys(version.name for version in versions.values()))
     sections = [_head(names, versions, comparison)]
     if comparison is not None:
         sections.append(section("lines", "What moved", _LINES, _line_table(comparison.lines)))
-    for number, version in enumerate(versions):
+    for number, (label, version) in enumerate(versions.items()):
         sections += [
-            section(f"time-{number}", f"Engines and memory of {html.escape(version.name)}", _TIME, _drawing(number)),
-            section(f"source-{number}", f"Source of {html.escape(version.name)}", _SOURCE, _source(number, version)),
+            section(f"time-{number}", f"Engines and memory of {html.escape(label)}", _TIME, _drawing(number)),
+            section(f"source-{number}", f"Source of {html.escape(label)}", _SOURCE, _source(number, version)),
         ]
     sections.append(section("advice", "Advice of the guides", "", _advice_table(versions)))
-    data = {"bounds": _BOUNDS, "versions": [_drawn(version) for version in versions]}
+    data = {"bounds": _BOUNDS, "versions": [_drawn(version) for version in versions.values()]}
     title = f"NKI kernel {names}, simulated"
     return document(
         title, sections, data=data, scripts=[part(__package__, name) for name in ("charts.js", "kernel.js")]
     )
 
 
-def _head(names: str, versions: Sequence[Analysis], comparison: Comparison | None) -> str:
+def _labelled(first: Analysis, second: Analysis) -> dict[str, Analysis]:
+    return {f"{first.name}, the first": first, f"{second.name}, the second": second}
+
+
+def _head(names: str, versions: Mapping[str, Analysis], comparison: Comparison | None) -> str:
     facts = []
-    for version in versions:
+    for label, version in versions.items():
         share = f"{version.roofline_share:.0%} of the roofline, bound by {version.bound.value}"
-        facts.append((version.name, in_time(version.total_us), share))
+        facts.append((label, in_time(version.total_us), share))
     if comparison is not None:
         difference = comparison.difference
         note = "results have different shapes" if difference is None else f"results differ by at most {difference:.2g}"
         facts.append(("second against first", f"{comparison.speedup:.3g} times as fast", note))
     else:
-        sbuf, psum = versions[0].memory
-        facts += [(one.buffer.upper(), f"{one.peak / one.capacity:.0%}", f"{one.peak} bytes") for one in (sbuf, psum)]
-    return header(versions[0].target, names, facts)
+        memory = next(iter(versions.values())).memory
+        facts += [(one.buffer.upper(), f"{one.peak / one.capacity:.0%}", f"{one.peak} bytes") for one in memory]
+    return header(next(iter(versions.values())).target, names, facts)
 
 
 def _drawing(number: int) -> str:
@@ -137,11 +141,11 @@ def _line_cells(line: LineChange) -> Iterator[str]:
     yield html.escape(", ".join(moved))
 
 
-def _advice_table(versions: Sequence[Analysis]) -> str:
+def _advice_table(versions: Mapping[str, Analysis]) -> str:
     titles = ("kernel", "topic", "engine", "#instructions", "#time", "line", "advice", "source")
     rows = (
         (
-            html.escape(version.name),
+            html.escape(label),
             html.escape(one.topic),
             one.engine,
             str(one.num_instructions),
@@ -150,7 +154,7 @@ def _advice_table(versions: Sequence[Analysis]) -> str:
             html.escape(one.text),
             html.escape(one.source),
         )
-        for version in versions
+        for label, version in versions.items()
         for one in version.advice
     )
     return table(titles, rows)

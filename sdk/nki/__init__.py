@@ -9,11 +9,12 @@ from optimum_neuron.base.vendor import refuse_beside
 refuse_beside("nki", __name__)
 
 _ENUMERATIONS = ("dge_mode", "dma_engine", "engine", "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd")
+_FUNCTIONS = ("analyze", "collectives", "compare", "jit", "simulate", "tune")
 _MODULES = ("dtype", "isa", "language", "typing")
 
 NAMES: Names = {
     "nki": {
-        **{name: f"optimum_neuron.nki:{name}" for name in ("analyze", "collectives", "jit", "simulate")},
+        **{name: f"optimum_neuron.nki:{name}" for name in _FUNCTIONS},
         **{name: f"nki.{name}:" for name in _MODULES},
     },
     **{f"nki.{name}": f"optimum_neuron.nki.{name}" for name in ("collectives", "isa", "language")},

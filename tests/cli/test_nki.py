@@ -52,10 +52,24 @@ def test_json_quiet_and_trace(nki, tmp_path):
     assert nki("scale", "128x64", "2", "--quiet").stdout.endswith(" us (simulated)\n")
 
 
-@pytest.mark.parametrize("words", [("missing", "128x64"), ("scale", "128x64", "half"), ("scale", "128x64:half9", "1")])
-def test_kernel_or_argument_that_is_not_one(nki, words):
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("scales", "128x64", "1"), "scale"),
+        (("scale", "128x64", "half"), "half"),
+        (("scale", "128x64:half9", "1"), "half9"),
+        (("scale", "128x64"), "(x, factor)"),
+    ],
+)
+def test_kernel_or_argument_that_is_not_one(nki, words, says):
     result = nki(*words)
-    assert (result.code, result.stdout) == (1, "") and "error: " in result.stderr
+    assert (result.code, result.stdout) == (1, "") and "error: " in result.stderr and says in result.stderr
+
+
+def test_file_that_cannot_be_imported(cli, tmp_path):
+    (tmp_path / "broken.py").write_text("import no_such_module", encoding="utf-8")
+    result = cli("neuron", "nki", f"{tmp_path}/broken.py:kernel")
+    assert result.code == 1 and "no_such_module" in result.stderr
 
 
 def test_broken_rule_names_the_line(nki):

@@ -22,6 +22,7 @@ def test_kernel_runs_under_the_names_of_the_vendor():
 
     x = np.arange(256, dtype=np.float32).reshape(128, 2)
     np.testing.assert_array_equal(nki.simulate(double)(x), 2 * x)
+    assert nki.compare(nki.analyze(double, x), nki.analyze(double, x)).speedup == 1
     with pytest.raises(nisa.NkiValidationError):
         nki.simulate(double)(np.ones((256, 2), dtype=np.float32))
 
