@@ -12,6 +12,8 @@ from optimum_neuron.errors import ConfigError
 from tests.models.generic.test_states import CASES
 from tests.tiny import VOCABULARY, save_tiny
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 SETTINGS = {"max_new_tokens": 9, "do_sample": False}
 
 

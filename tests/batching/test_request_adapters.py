@@ -6,6 +6,8 @@ from optimum_neuron.errors import ConfigError, ShapeError
 from tests.modeling.test_adapters import ADAPTERS, TARGETS, save_adapter
 from tests.tiny import save_tiny
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 PROMPT = list(range(3, 27))
 OPTIONS = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": -1}
 

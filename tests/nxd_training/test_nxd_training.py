@@ -18,6 +18,7 @@ from tests import warm
 from tests.nxd_training.runs import NUM_STEPS, SIZES, reference_losses, write_run
 
 
+@pytest.mark.full(days=2)
 def test_losses_are_those_of_transformers(built, tmp_path: Path) -> None:
     result = nxd_training.train(write_run(tmp_path))
     assert [one["loss"] for one in result["losses"]] == pytest.approx(reference_losses(tmp_path), rel=1e-5)
@@ -30,6 +31,7 @@ def test_losses_are_those_of_transformers(built, tmp_path: Path) -> None:
     assert nxd_training.train(tmp_path / "tiny.yaml")["losses"] == result["losses"]  # resumed at its end
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize("degree", [1, 2])
 def test_losses_of_two_processes(built, tmp_path: Path, degree: int) -> None:
     path = write_run(tmp_path, devices=2, distributed_strategy__tensor_model_parallel_size=degree)

@@ -8,6 +8,8 @@ from transformers import CLIPTextModel
 
 from tests.tiny_pipelines.table import save_pipeline
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 pytest.importorskip("diffusers")
 pytest.importorskip("optimum.neuron", reason="the sdk distribution is not installed")
 

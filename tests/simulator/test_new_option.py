@@ -9,6 +9,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.tiny import tiny_config
 
 SCRIPT = """
@@ -43,6 +45,7 @@ print(json.dumps({"counts": answers, "errors": errors, "described": described, "
 """
 
 
+@pytest.mark.full(days=2)
 def test_field_makes_keyword_documentation_flag_key_and_errors(tmp_path, monkeypatch):
     tiny_config("bert", architectures=["BertForSequenceClassification"]).save_pretrained(tmp_path / "bert")
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))

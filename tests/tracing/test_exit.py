@@ -13,6 +13,8 @@ import pytest
 
 from tests.warm import SEPARATE_INSTANCE
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 IMPORTS = f"""
 import atexit, contextlib, datetime, json, os, sys, threading
 

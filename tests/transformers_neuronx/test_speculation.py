@@ -17,6 +17,8 @@ from optimum_neuron.transformers_neuronx import (
 from tests import tiny
 from tests.raising import raises
 
+pytestmark = pytest.mark.full(days=2, by="file")
+
 OPTIONS = {"batch_size": 1, "n_positions": [48], "context_length_estimate": 16, "tp_degree": 1, "amp": "f32"}
 SETTINGS = {"top_k": 20, "top_p": 0.9, "temperature": 0.7}
 

@@ -14,7 +14,10 @@ from tests.compiler.lower.conftest import job_of, operators_body, rounded_body, 
 from tests.programs import body_of, spec
 from tests.raising import raises
 
-pytestmark = pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
+pytestmark = [
+    pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine"),
+    pytest.mark.full(days=2, by="file"),
+]
 
 
 def test_functions_share_one_library_and_no_leftovers(functions):
