@@ -76,10 +76,14 @@ class OutputError:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> OutputError:
-        """Rebuild from plain data, in which infinities may be text."""
+        """Rebuild from plain data, in which infinities may be text; fields with a default are newer than some files."""
         kinds = {"output": str, "ties": int}
-        fields = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: kinds.get(name, float)(data[name]) for name in fields})
+        names = [
+            field.name
+            for field in dataclasses.fields(cls)
+            if field.name in data or field.default is dataclasses.MISSING
+        ]
+        return cls(**{name: kinds.get(name, float)(data[name]) for name in names})
 
 
 def compare(output: str, actual: torch.Tensor, expected: torch.Tensor, *, tolerance: float) -> OutputError:

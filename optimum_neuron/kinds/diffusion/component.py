@@ -50,8 +50,14 @@ def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: 
         elif value is not None and not (isinstance(value, (bool, int, str)) and value == parameter.default):
             arguments[name] = value
     # Decoders take a generator and draw nothing with it, and results are always of a class or a tuple of one.
-    plain = {name: value for name, value in arguments.items() if value is not None and name != "generator"}
-    return {name: value for name, value in plain.items() if not any(name == k and value is v for k, v in _ABSENT)}
+    return without_absent(
+        {name: value for name, value in arguments.items() if value is not None and name != "generator"}
+    )
+
+
+def without_absent(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments, or their trees, without those that say what is the case without them."""
+    return {name: value for name, value in arguments.items() if not any(name == k and value is v for k, v in _ABSENT)}
 
 
 def redirected(module: nn.Module, caller: Caller) -> Any:

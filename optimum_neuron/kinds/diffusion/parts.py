@@ -17,7 +17,7 @@ from ...engine import Call
 from ...errors import ConfigError
 from ...models import PLANS, diffusion_plan, require_group_size, split_module
 from ...weights import Shards
-from .component import METHODS, part_name
+from .component import METHODS, part_name, without_absent
 from .configuration import NeuronDiffusionConfig
 
 TRANSFORMERS = ("FluxTransformer2DModel", "SD3Transformer2DModel", "PixArtTransformer2DModel")
@@ -32,8 +32,9 @@ def component_of(part: str, names: Iterable[str]) -> str:
 
 
 def calls_of(metadata: Mapping[str, Any]) -> list[Call]:
-    """Return how a program is called, from its metadata."""
-    return [Call.from_dict(row) for row in metadata["calls"]]
+    """Return how a program is called, from its metadata; older folders recorded arguments that change nothing."""
+    calls = [Call.from_dict(row) for row in metadata["calls"]]
+    return [dataclasses.replace(call, arguments={"dict": without_absent(call.arguments["dict"])}) for call in calls]
 
 
 def is_divided(component: str, config: NeuronDiffusionConfig) -> bool:

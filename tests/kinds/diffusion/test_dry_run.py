@@ -6,6 +6,7 @@ import pytest
 
 from optimum_neuron.kinds.diffusion import NeuronDiffusionConfig
 from optimum_neuron.kinds.diffusion.dry_run import note_calls
+from optimum_neuron.kinds.diffusion.parts import calls_of
 from tests.tiny_pipelines.table import make_pipeline
 
 pytest.importorskip("diffusers")
@@ -21,3 +22,12 @@ def test_text_encoders_are_called_as_compel_calls_them(name):
         kinds = {(("attention_mask" in names), ("output_hidden_states" in names)) for names in fields}
         assert kinds == {(False, False), (False, True), (True, False), (True, True)}
         assert len(calls[part]) == 4
+
+
+def test_arguments_that_change_nothing_may_be_recorded():
+    # Folders of earlier versions have them.
+    calls = note_calls(make_pipeline("sd"), NeuronDiffusionConfig(**SIZES))["text_encoder"]
+    rows = [call.to_dict() for call in calls]
+    for row in rows:
+        row["arguments"] = {"dict": row["arguments"]["dict"] | {"output_hidden_states": False, "return_dict": True}}
+    assert calls_of({"calls": rows}) == list(calls)
