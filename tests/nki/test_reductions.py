@@ -41,3 +41,22 @@ def test_initial_value_of_a_reduction_belongs_to_one_command(command, initial):
     with pytest.raises(KernelError) as excinfo:
         jit(body)(np.ones((128, 4), np.float32))
     assert excinfo.value.details["rule"] == "operand"
+
+
+def test_accumulators_of_other_partitions_stay():
+    """As each partition has an accumulator of its own: one row starts anew, and an idle instruction leaves all."""
+    x = np.random.default_rng(0).standard_normal((128, 24)).astype(np.float32)
+    commands = nisa.reduce_cmd
+
+    def body(x):
+        tile, total = nl.load(x), nl.ndarray((128, 1), nl.float32)
+        reduction = {"operand0": 0.0, "reduce_op": nl.add}
+        for rows, command in ((128, commands.reset_reduce), (1, commands.reset_reduce), (32, commands.idle)):
+            part = tile[:rows]
+            nisa.tensor_scalar_reduce(part, part, nl.add, **reduction, reduce_cmd=command)
+        nisa.tensor_scalar_reduce(tile, tile, nl.add, **reduction, reduce_res=total, reduce_cmd=commands.reduce)
+        out = nl.ndarray(total.shape, total.dtype, buffer=nl.shared_hbm)
+        nl.store(out, total)
+        return out
+
+    np.testing.assert_allclose(jit(body)(x), 2 * x.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)

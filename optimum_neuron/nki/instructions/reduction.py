@@ -154,7 +154,7 @@ class TensorScalarCumulative(Instruction):
         for element in range(value.shape[1]):
             state = self.op1.function(value[:, element : element + 1], state)
             columns.append(state)
-        core.registers["vector"] = state
+        rules.keep(core, "vector", state)
         self.dst.write(torch.cat(columns, dim=1))
 
 

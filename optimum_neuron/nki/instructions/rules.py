@@ -114,6 +114,12 @@ def accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
     return held[:partitions]
 
 
+def keep(core: Core, engine: str, held: torch.Tensor) -> None:
+    """Set the accumulators of the first partitions of an engine; those of the others stay."""
+    before = core.registers.get(engine)
+    core.registers[engine] = held if before is None else torch.cat([held, before[held.shape[0] :]])
+
+
 def accumulate(
     core: Core,
     engine: str,
@@ -131,11 +137,11 @@ def accumulate(
     assert operator.identity is not None and operator.reduce is not None
     partitions = values.shape[0]
     if command.name != "idle":
-        begins = {"load_reduce": initial, "reduce": core.registers.get(engine)}
-        begin = begins.get(command.name)
-        held = column(operator.identity if begin is None else begin, partitions)[:partitions]
+        held = column(initial if command.name == "load_reduce" else operator.identity, partitions)
+        if command.name == "reduce" and (before := core.registers.get(engine)) is not None:
+            held = torch.cat([before[:partitions], held[before.shape[0] :]])
         if command.name != "reset":
             held = operator.function(held, operator.reduce(values, (1,)).reshape(-1, 1))
-        core.registers[engine] = held
+        keep(core, engine, held)
     if result is not None:
         result.write(accumulators(core, engine, partitions))
