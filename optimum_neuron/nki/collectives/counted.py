@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from ..core import Rule, current, require
+from ..core import Rule, require
 from ..memory import Buffer
 from ..tensor import NkiTensor
 from .base import HBM, Collective, Parts
-from .groups import ReplicaGroup, run_collective, tensor_pair
+from .groups import Call, ReplicaGroup
 
 
 def _metadata(opcode: str, tensor: NkiTensor, count: int, has_rdispls: bool) -> torch.Tensor:
@@ -37,21 +37,19 @@ def _function(opcode: str, doc: str) -> Callable[..., None]:
         priority: int | None = None,
         name: str | None = None,
     ) -> None:
-        core = current()
-        group = replica_group.group_of(opcode, core)
-        pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
-        count = len(group)
+        call = Call(opcode, replica_group, srcs, dsts, HBM, many=False)
+        count = call.count
         table = _metadata(opcode, metadata_tensor, count, has_rdispls)
-        source, target = pair[0][0].read().reshape(-1), pair[1][0]
+        source, target = call.srcs[0].read().reshape(-1), call.dsts[0]
         pieces = []
         for first, size in zip(table[1].tolist(), table[0].tolist(), strict=True):
             _require_inside(opcode, "source", first + size, source.numel())
             pieces.append(source[first : first + size])
 
-        def taken(parts: Parts, call: Collective, own: int) -> list[torch.Tensor | None]:
+        def taken(parts: Parts, one: Collective, own: int) -> list[torch.Tensor | None]:
             target.storage.settle()
             flat, slot = target.data.reshape(-1).clone(), target.size // count
-            for number, rank in enumerate(group):
+            for number, rank in enumerate(call.group):
                 values, lengths = parts[rank]
                 start = int(lengths[:own].sum())
                 piece = values[start : start + int(lengths[own])]
@@ -59,13 +57,13 @@ def _function(opcode: str, doc: str) -> Callable[..., None]:
                 _require_inside(opcode, "result", begin + piece.numel(), flat.numel())
                 flat[begin : begin + piece.numel()] = piece
             if not recv_counts_known:
-                table[2] = torch.stack([parts[rank][1][own] for rank in group])
+                table[2] = torch.stack([parts[rank][1][own] for rank in call.group])
                 metadata_tensor.write(table.reshape(metadata_tensor.shape))
             return [flat]
 
         share = float(table[0].sum()) / max(1, source.numel()) / max(1, count - 1)
-        ring = {"steps": count - 1, "share": share, "combine": taken}
-        run_collective(opcode, pair, group, priority, name, posted=(torch.cat(pieces), table[0]), **ring)
+        posted = (torch.cat(pieces), table[0])
+        call.run(priority, name, posted=posted, steps=count - 1, share=share, combine=taken)
 
     function.__name__ = function.__qualname__ = opcode
     function.__doc__ = doc

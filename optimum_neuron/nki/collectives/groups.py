@@ -43,45 +43,64 @@ class ReplicaGroup:
         return next(group for group in self.groups if core.rank_id in group)
 
 
-def tensor_pair(
-    opcode: str, srcs: Any, dsts: Any, *, memories: frozenset[Buffer], many: bool
-) -> tuple[tuple[NkiTensor, ...], tuple[NkiTensor, ...]]:
-    """Return sources and results, which must be as many, of equal dtypes, and all in HBM or all in SBUF."""
-    pair = tuple(srcs), tuple(dsts)
-    both = (*pair[0], *pair[1])
-    problem = None
-    places = {tensor.buffer for tensor in both if isinstance(tensor, NkiTensor)}
-    if not all(isinstance(tensor, NkiTensor) for tensor in both) or not pair[0] or len(pair[0]) != len(pair[1]):
-        problem = "takes lists of tensors, as many sources as results", "Pass srcs=[x], dsts=[y]."
-    elif not places <= memories or (Buffer.sbuf in places and len(places) > 1):
-        names = " or all in ".join(sorted({"hbm" if place.is_hbm else place.value for place in memories}))
-        problem = f"takes tensors that are all in {names}", "Copy them with nisa.dma_copy first."
-    elif len(pair[0]) > 1 and (not many or places & SBUF):
-        problem = "takes one tensor here; several go together only in HBM", "Call it once for each tensor."
-    elif any(source.dtype != target.dtype for source, target in zip(*pair, strict=True)):
-        problem = "converts no dtypes", "Give sources and results the same dtype."
-    require(problem is None, Rule.COLLECTIVE_TENSORS, instruction=opcode, problem=problem)
-    return pair
+class Call:
+    """One call of a collective: its group, and tensors that keep the rules that all collectives share."""
 
+    def __init__(
+        self,
+        opcode: str,
+        group: ReplicaGroup | tuple[int, ...],
+        srcs: Any,
+        dsts: Any,
+        memories: frozenset[Buffer],
+        *,
+        many: bool = True,
+    ) -> None:
+        self.opcode, self.srcs, self.dsts = opcode, tuple(srcs), tuple(dsts)
+        self.group = group.group_of(opcode, current()) if isinstance(group, ReplicaGroup) else group
+        both = (*self.srcs, *self.dsts)
+        problem = None
+        places = {tensor.buffer for tensor in both if isinstance(tensor, NkiTensor)}
+        if not all(isinstance(tensor, NkiTensor) for tensor in both) or not 0 < len(self.srcs) == len(self.dsts):
+            problem = "takes lists of tensors, as many sources as results", "Pass srcs=[x], dsts=[y]."
+        elif not places <= memories or (Buffer.sbuf in places and len(places) > 1):
+            names = " or all in ".join(sorted({"hbm" if place.is_hbm else place.value for place in memories}))
+            problem = f"takes tensors that are all in {names}", "Copy them with nisa.dma_copy first."
+        elif len(self.srcs) > 1 and (not many or places & SBUF):
+            problem = "takes one tensor here; several go together only in HBM", "Call it once for each tensor."
+        elif any(source.dtype != target.dtype for source, target in zip(self.srcs, self.dsts, strict=True)):
+            problem = "converts no dtypes", "Give sources and results the same dtype."
+        require(problem is None, Rule.COLLECTIVE_TENSORS, instruction=opcode, problem=problem)
 
-def require_shapes(opcode: str, pair: Any, dim: int, dims: tuple[int, ...], grow: int, shrink: int) -> None:
-    """Require that results have the sizes of sources, but for one dimension, times `grow` and divided by `shrink`."""
-    require(dim in dims, Rule.COLLECTIVE_DIM, instruction=opcode, axis=dim, choices=" or ".join(map(str, dims)))
-    for source, target in zip(*pair, strict=True):
-        wanted = list(source.shape)
-        wanted[dim] = wanted[dim] * grow / shrink
-        fits = list(target.shape) == wanted
-        require(fits, Rule.COLLECTIVE_SHAPE, instruction=opcode, source=source, wanted=wanted, target=target)
+    @property
+    def count(self) -> int:
+        """Ranks of the group."""
+        return len(self.group)
+
+    def require_shapes(self, dim: int = 0, dims: tuple[int, ...] = (0,), *, grow: int = 1, shrink: int = 1) -> None:
+        """Require results of the sizes of sources, but for one dimension, times `grow` and divided by `shrink`."""
+        choices = " or ".join(map(str, dims))
+        require(dim in dims, Rule.COLLECTIVE_DIM, instruction=self.opcode, axis=dim, choices=choices)
+        for source, target in zip(self.srcs, self.dsts, strict=True):
+            wanted = list(source.shape)
+            wanted[dim] = wanted[dim] * grow / shrink
+            fits = list(target.shape) == wanted
+            require(fits, Rule.COLLECTIVE_SHAPE, instruction=self.opcode, source=source, wanted=wanted, target=target)
+
+    def run(self, priority: int | None, name: str | None, **parts: Any) -> None:
+        """Exchange; `parts` are the other fields of `Collective`."""
+        check_priority(self.opcode, current(), priority)
+        facts: dict[str, Any] = {
+            "opcode": self.opcode,
+            "srcs": self.srcs,
+            "dsts": self.dsts,
+            "group": self.group,
+            "name": name,
+        }
+        execute(Collective(**facts, **parts))
 
 
 def reduction(opcode: str, op: object) -> Operator:
     operator = as_operator(op)
     require(operator.name in _REDUCTIONS, Rule.COLLECTIVE_OPERATOR, instruction=opcode, operator=operator)
     return operator
-
-
-def run_collective(
-    opcode: str, pair: Any, group: tuple[int, ...], priority: int | None, name: str | None, **parts: Any
-) -> None:
-    check_priority(opcode, current(), priority)
-    execute(Collective(opcode=opcode, srcs=pair[0], dsts=pair[1], group=group, name=name, **parts))

@@ -10,7 +10,7 @@ import torch
 from ..core import Rule, current, require
 from ..instructions import VirtualRegister
 from .base import HBM, Collective, Parts, passed_on, reduced
-from .groups import ReplicaGroup, reduction, require_shapes, run_collective, tensor_pair
+from .groups import Call, ReplicaGroup, reduction
 
 MAX_CHANNELS = 4
 """Most channels of a ring, in groups of all devices of a node; other groups have fewer."""
@@ -24,7 +24,7 @@ def collective_permute(
     name: str | None = None,
 ) -> None:
     """Send a tensor from the first rank of each pair to the second; the results of other ranks stay as they are."""
-    opcode, core = "collective_permute", current()
+    core = current()
     pairs = tuple((int(source), int(target)) for source, target in source_target_pairs)
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     ranks = tuple(sorted({*sources, *targets}))
@@ -33,14 +33,14 @@ def collective_permute(
     require(is_once and is_inside, Rule.PERMUTE_PAIRS, pairs=list(pairs), core=core)
     if core.rank_id not in ranks:
         return
-    pair = tensor_pair(opcode, srcs, dsts, memories=HBM, many=False)
-    require_shapes(opcode, pair, 0, (0,), 1, 1)
+    call = Call("collective_permute", ranks, srcs, dsts, HBM, many=False)
+    call.require_shapes()
     origin = dict(zip(targets, sources, strict=True)).get(core.rank_id)
 
-    def taken(parts: Parts, call: Collective, place: int) -> list[torch.Tensor | None]:
+    def taken(parts: Parts, one: Collective, place: int) -> list[torch.Tensor | None]:
         return [None if origin is None else parts[origin][0]]
 
-    run_collective(opcode, pair, ranks, priority, name, steps=1, share=1.0, combine=taken)
+    call.run(priority, name, steps=1, share=1.0, combine=taken)
 
 
 def _channels(opcode: str, channel_ids: Sequence[int], *lists: Any) -> None:
@@ -63,9 +63,9 @@ def collective_permute_implicit(
     opcode, group = "collective_permute_implicit", replica_group.group_of("collective_permute_implicit", current())
     _channels(opcode, channel_ids, srcs_by_channel, dsts_by_channel)
     for source, target in zip(srcs_by_channel, dsts_by_channel, strict=True):
-        pair = tensor_pair(opcode, source, target, memories=HBM, many=False)
-        require_shapes(opcode, pair, 0, (0,), 1, 1)
-        run_collective(opcode, pair, group, priority, name, steps=1, share=1.0, combine=passed_on)
+        call = Call(opcode, group, source, target, HBM, many=False)
+        call.require_shapes()
+        call.run(priority, name, steps=1, share=1.0, combine=passed_on)
 
 
 def collective_permute_implicit_reduce(
@@ -83,13 +83,13 @@ def collective_permute_implicit_reduce(
     group, operator = replica_group.group_of(opcode, current()), reduction(opcode, op)
     _channels(opcode, channel_ids, srcs0_by_channel, srcs1_by_channel, dsts_by_channel)
 
-    def taken(parts: Parts, call: Collective, place: int) -> list[torch.Tensor | None]:
+    def taken(parts: Parts, one: Collective, place: int) -> list[torch.Tensor | None]:
         return [reduced(parts[group[place - 1]], operator), None]
 
     for first, second, target in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
-        pair = tensor_pair(opcode, [*first, *second], [*target, *target], memories=HBM, many=True)
-        require_shapes(opcode, pair, 0, (0,), 1, 1)
-        run_collective(opcode, pair, group, priority, name, op=operator, steps=1, share=0.5, combine=taken)
+        call = Call(opcode, group, [*first, *second], [*target, *target], HBM)
+        call.require_shapes()
+        call.run(priority, name, op=operator, steps=1, share=0.5, combine=taken)
 
 
 def collective_permute_implicit_current_processing_rank_id(
