@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from ..errors import ConfigError, ShapeError
 from ..options.sizes import is_count, limit_error
 from ..options.value_types import COUNT, check_types
 from .config import NeuronConfig
+
+logger = logging.getLogger(__name__)
 
 _TYPES = {"amp": str, "init_n_active_tokens": COUNT, "reorder_cache": bool, "tag": str}
 LIMITS = ("max_position_embeddings", "n_positions")
@@ -47,20 +50,14 @@ def check_kinds(options: dict[str, Any]) -> None:
         raise ConfigError(message, hint="Pass a NeuronConfig.", option="neuron_config", value=kind)
 
 
-def require_length(sequence_length: int, most: int, num_columns: int = 0) -> None:
-    """Check that there is room for a sequence, which begins with a prompt of so many columns."""
+def length_with_room(sequence_length: int, most: int, num_columns: int) -> int:
+    """Return the length at which sequences end that begin with prompts of so many columns: at most what fits."""
     if not isinstance(sequence_length, int) or sequence_length < 1:
         message = f"sequence_length={sequence_length!r} is not a whole number, at least 1."
         hint = "Pass the tokens of the longest result, prompt included."
         raise ConfigError(message, hint=hint, option="sequence_length", value=sequence_length)
     if sequence_length > most:
-        raise ConfigError(
-            f"sequence_length={sequence_length} is more than n_positions={most}.",
-            hint=f"Pass at most {most}, or load the model with a larger n_positions.",
-            option="sequence_length",
-            value=sequence_length,
-            n_positions=most,
-        )
+        logger.warning("sequence_length=%d is more than n_positions=%d, where sequences end.", sequence_length, most)
     if sequence_length < num_columns <= most:
         raise ConfigError(
             f"sequence_length={sequence_length} is less than the {num_columns} tokens of the prompt.",
@@ -69,6 +66,7 @@ def require_length(sequence_length: int, most: int, num_columns: int = 0) -> Non
             value=sequence_length,
             num_tokens=num_columns,
         )
+    return min(sequence_length, most)
 
 
 def end_tokens(value: Any) -> list[int]:

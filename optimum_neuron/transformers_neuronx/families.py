@@ -180,14 +180,14 @@ class GPT2ForSampling(_TopK):
             sequence_length: tokens of the longest result, prompt included.
             start_ids: number of padding tokens of each prompt.
         """
-        self.require_room(input_ids, sequence_length, num_beams)
+        length = self.length_with_room(input_ids, sequence_length, num_beams)
         self.reset()
         beams = self.compiled.generate(
             input_ids.long(),
             attention_mask=left_mask(
                 input_ids, left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
             ),
-            max_length=sequence_length,
+            max_length=length,
             num_beams=num_beams,
             num_return_sequences=num_beams,
             do_sample=False,

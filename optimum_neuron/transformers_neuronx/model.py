@@ -31,9 +31,9 @@ from .checks import (
     end_tokens,
     left_padding,
     length_of,
+    length_with_room,
     position,
     require_ids,
-    require_length,
     sizes,
 )
 from .config import GenerationConfig, NeuronConfig
@@ -320,11 +320,11 @@ class NeuronModelBase:
         """How `on_device_generation` draws tokens; None without it."""
         return None if self._generation is None else _sampling_of(self._generation)
 
-    def require_room(self, input_ids: torch.Tensor, sequence_length: int, num_beams: int = 1) -> None:
-        """Check that prompts are tokens [batch, columns], and that there is room for them and their answers."""
+    def length_with_room(self, input_ids: torch.Tensor, sequence_length: int, num_beams: int = 1) -> int:
+        """Return the length at which sequences end, after a check that prompts are tokens [batch, columns] that fit."""
         require_ids(input_ids)
-        require_length(sequence_length, self.compiled.sequence_length, input_ids.shape[1])
         require_rows(len(input_ids), self.num_rows, num_beams)
+        return length_with_room(sequence_length, self.compiled.sequence_length, input_ids.shape[1])
 
     def _sample(
         self,
@@ -339,7 +339,7 @@ class NeuronModelBase:
         scores: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Return prompts with their answers; `sequence_length` counts both."""
-        self.require_room(input_ids, sequence_length)
+        sequence_length = self.length_with_room(input_ids, sequence_length)
         if self._generation is not None and self._generation.max_length is not None:
             sequence_length = min(sequence_length, self._generation.max_length)
         with torch.inference_mode():

@@ -105,7 +105,7 @@ class SpeculativeGenerator:
             streamer: gets a prompt, and the tokens of each check by `put`, and `end`; for one row.
 
         Raises:
-            ConfigError: a streamer is for several rows, or `sequence_length` is more than a model has.
+            ConfigError: a streamer is for several rows, or `sequence_length` is less than a prompt has.
             ShapeError: a prompt is too long, or padding does not fit it.
         """
         if streamer is not None and len(input_ids) > 1:
@@ -116,7 +116,7 @@ class SpeculativeGenerator:
                 num_rows=len(input_ids),
             )
         for model in (self.target, self.draft):
-            model.require_room(input_ids[:1], sequence_length)
+            sequence_length = model.length_with_room(input_ids[:1], sequence_length)
         prompts, starts = _without_padding(input_ids, start_ids, attention_mask)
         ends = self.target.end_tokens(eos_token_id)
         rows = [

@@ -100,6 +100,7 @@ class Core:
                     generator,
                     prompt,
                     one,
+                    number=number,
                     request_id=str(number) if request_id is None else request_id,
                     max_logprobs=self.args.max_logprobs if max_logprobs is None else max_logprobs,
                     seed=None if self.args.seed is None else self.args.seed + number,
@@ -109,25 +110,24 @@ class Core:
             )
         return jobs
 
-    async def outputs(self, job: Job, *, streaming: bool) -> AsyncIterator[RequestOutput]:
+    async def outputs(self, progress: Progress, *, streaming: bool) -> AsyncIterator[RequestOutput]:
         """Yield the outputs of a request: one at its end, or one for each token too."""
-        generator, params = self.generator, job.params
-        streaming = streaming and params.output_kind is not RequestOutputKind.FINAL_ONLY
-        prompt_logprobs = None
-        if params.prompt_logprobs is not None:
-            number = generator.num_tokens if params.prompt_logprobs == -1 else params.prompt_logprobs
-            scored = await generator.run(generator.score, job.prompt.ids, number)
-            prompt_logprobs = [None, *(logprobs_of(generator, one) for one in scored)]
-        progress = Progress(generator, job, prompt_logprobs)
+        generator, job = self.generator, progress.job
+        yields_all = streaming and job.params.output_kind is not RequestOutputKind.FINAL_ONLY
+        if (number := job.params.prompt_logprobs) is not None:
+            scored = await generator.run(
+                generator.score, job.prompt.ids, generator.num_tokens if number == -1 else number
+            )
+            progress.prompt_logprobs = [None, *(logprobs_of(generator, one) for one in scored)]
         async with self.adapters.held(job.lora_request) as adapter:
             async for piece in generator.answer(dataclasses.replace(job.prompt, adapter=adapter, streaming=streaming)):
                 new = progress.add(piece)
-                if streaming or progress.is_finished:
-                    yield progress.output(new if streaming else None)
+                if yields_all or progress.is_finished:
+                    yield progress.output(new if yields_all else None)
 
     async def whole(self, job: Job) -> RequestOutput:
         """Return the last output of a request."""
-        async for output in self.outputs(job, streaming=False):
+        async for output in self.outputs(Progress(self.generator, job), streaming=False):
             last = output
         return last
 

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 import logging
 import queue
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Self
 
 from ..errors import ConfigError
@@ -18,7 +18,7 @@ from .facts import ModelFacts
 from .inputs import PromptType
 from .keywords import log_unused
 from .outputs import RequestOutput
-from .requests import Job
+from .requests import Job, Progress
 from .sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class LLMEngine:
     def __init__(self, engine_args: EngineArgs) -> None:
         self.core = Core(engine_args)
         self.engine_args = engine_args
-        self._outputs: queue.Queue[tuple[str, RequestOutput | BaseException | None]] = queue.Queue()
-        self._running: dict[str, concurrent.futures.Future[Any]] = {}
+        self._outputs: queue.Queue[tuple[Job, RequestOutput | BaseException | None]] = queue.Queue()
+        self._running: dict[str, tuple[Job, concurrent.futures.Future[Any]]] = {}
 
     @classmethod
     def from_engine_args(
@@ -86,16 +86,11 @@ class LLMEngine:
             lora_request: its adapter.
             priority: requests with a lower number come first.
         """
-        if request_id in self._running:
-            raise ConfigError(
-                f"A request named {request_id!r} is not over yet.",
-                hint="Pass another request_id.",
-                request_id=request_id,
-            )
+        _require_new(str(request_id), self._running)
         (job,) = self.core.jobs(
             prompt, params, lora_request=lora_request, priority=[priority], request_id=str(request_id)
         )
-        self._running[request_id] = self.core.loop.submit(_pump(self.core, job, request_id, self._outputs))
+        self._running[job.request_id] = job, self.core.loop.submit(_pump(self.core, job, self._outputs))
 
     def step(self) -> list[RequestOutput]:
         """Wait until a request has something new; return all that is new."""
@@ -105,20 +100,21 @@ class LLMEngine:
         while not self._outputs.empty():
             received.append(self._outputs.get())
         outputs = []
-        for request_id, output in received:
+        for job, output in received:
+            if self._running.get(job.request_id, (None,))[0] is not job:
+                continue  # it was aborted
             if isinstance(output, RequestOutput):
                 outputs.append(output)
             else:
-                self._running.pop(request_id, None)
+                del self._running[job.request_id]
                 if output is not None:
                     raise output
         return outputs
 
-    def abort_request(self, request_id: str | list[str]) -> None:
-        """End requests without further outputs."""
-        for name in [request_id] if isinstance(request_id, str) else request_id:
-            if (future := self._running.pop(name, None)) is not None:
-                future.cancel()
+    def abort_request(self, request_id: str | Iterable[str]) -> None:
+        """End requests; `step` returns no further outputs of them."""
+        for _, future in _taken(self._running, request_id):
+            future.cancel()
 
     def has_unfinished_requests(self) -> bool:
         """Return whether a request runs or waits."""
@@ -142,17 +138,30 @@ class LLMEngine:
         return self.core.facts
 
 
-async def _pump(core: Core, job: Job, request_id: str, outputs: queue.Queue[Any]) -> None:
+def _require_new(request_id: str, running: Mapping[str, object]) -> None:
+    if request_id in running:
+        raise ConfigError(
+            f"A request named {request_id!r} is not over yet.", hint="Pass another request_id.", request_id=request_id
+        )
+
+
+def _taken(running: dict[str, Any], request_id: str | Iterable[str]) -> list[Any]:
+    """Take one or several requests from those that run, as far as they are not over."""
+    names = [request_id] if isinstance(request_id, str) else request_id
+    return [running.pop(name) for name in names if name in running]
+
+
+async def _pump(core: Core, job: Job, outputs: queue.Queue[Any]) -> None:
     """Put the outputs of a request into a queue, and None or its error at the end."""
     error: BaseException | None = None
     try:
-        async for output in core.outputs(job, streaming=True):
-            outputs.put((request_id, output))
+        async for output in core.outputs(Progress(core.generator, job), streaming=True):
+            outputs.put((job, output))
     except asyncio.CancelledError:
         raise
     except Exception as failed:  # noqa: BLE001  # `step` raises it
         error = failed
-    outputs.put((request_id, error))
+    outputs.put((job, error))
 
 
 class AsyncLLMEngine:
@@ -210,7 +219,7 @@ class AsyncLLMEngine:
         Args:
             prompt: a text, tokens, or a mapping with either.
             sampling_params: its parameters; None for the model's.
-            request_id: its name.
+            request_id: its name, which no other request has; empty for a number.
             lora_request: its adapter.
             trace_headers: no effect.
             priority: requests with a lower number come first.
@@ -219,32 +228,41 @@ class AsyncLLMEngine:
 
         def work() -> Job:
             (job,) = core.jobs(
-                prompt, sampling_params, lora_request=lora_request, priority=[priority], request_id=str(request_id)
+                prompt,
+                sampling_params,
+                lora_request=lora_request,
+                priority=[priority],
+                request_id=str(request_id) or None,
             )
             return job
 
         job = await core.generator.run(work)
+        _require_new(job.request_id, self._running)
+        progress = Progress(core.generator, job)
         received: asyncio.Queue[Any] = asyncio.Queue()
 
         async def read() -> None:
-            async for output in core.outputs(job, streaming=True):
+            async for output in core.outputs(progress, streaming=True):
                 received.put_nowait(output)
 
         task = asyncio.ensure_future(read())
         task.add_done_callback(received.put_nowait)
-        self._running[str(request_id)] = task
+        self._running[job.request_id] = task
         try:
             while isinstance(output := await received.get(), RequestOutput):
                 yield output
-            if not task.cancelled():
+            if task.cancelled():
+                yield progress.aborted()
+            else:
                 task.result()
         finally:
-            self._running.pop(str(request_id), None)
+            if self._running.get(job.request_id) is task:
+                del self._running[job.request_id]
             task.cancel()
 
-    async def abort(self, request_id: str) -> None:
-        """End a request without further outputs."""
-        if (task := self._running.pop(str(request_id), None)) is not None:
+    async def abort(self, request_id: str | Iterable[str]) -> None:
+        """End requests; the last output of each has what was said until then, and the finish reason "abort"."""
+        for task in _taken(self._running, request_id):
             task.cancel()
 
     async def get_tokenizer(self, lora_request: LoRARequest | None = None) -> Any:

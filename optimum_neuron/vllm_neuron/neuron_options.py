@@ -46,14 +46,19 @@ _PASSED = (
     *("on_device_sampling_config",),
 )
 """Keywords that the export translates itself."""
+_OF_PICTURES = ("vision_neuron_config", "mm_language_model_only")
 _REFUSED = {
     **dict.fromkeys(
-        ("text_neuron_config", "vision_neuron_config", "mm_language_model_only"),
+        ("text_neuron_config", *_OF_PICTURES),
         "Use NeuronModelForImageTextToText for models with pictures.",
     ),
     **dict.fromkeys(
         ("is_medusa", "medusa_speculation_length", "num_medusa_heads", "medusa_tree"),
         'Pass speculative_config={"method": "medusa", "model": FOLDER}.',
+    ),
+    **dict.fromkeys(
+        ("tensor_capture", "tensor_capture_config", "tensor_replacement_config"),
+        "Run the transformers model on the CPU for intermediate tensors.",
     ),
     "token_tree_config": "Leave it out: candidates here are one sequence.",
     "is_mxfp4_compute": "Use a checkpoint in mxfp4: its experts are compiled so.",
@@ -63,12 +68,12 @@ _KNOWN = ("lora_ckpt_json", *NAMES, *OF_EXPERTS, *(field.name for field in datac
 """Every keyword of NxD Inference and of transformers_neuronx."""
 _TNX_WEIGHTS, _TNX_CACHE = {"s8": "int8", "f8e4m3fn": "fp8"}, {"s8": "int8", "f8e4m3fn": "fp8"}
 _WITHOUT_EFFECT = (
-    *("ep_degree", "lm_head_dp_size", "embedding_dp_size", "enable_structured_outputs", "tensor_capture"),
-    *("fp8_packed_kv", "apply_prefill_dcp", "modules_to_not_convert"),
+    *("ep_degree", "lm_head_dp_size", "embedding_dp_size", "enable_structured_outputs", "fp8_packed_kv"),
+    *("apply_prefill_dcp", "modules_to_not_convert"),
 )
 _OF_PLUGIN = (
     *("num_batched_tokens_buckets", "num_seqs_buckets", "kv_segment_size_buckets", "decode_context_length_buckets"),
-    *("on_device_sampling_config", "quantization", *_WITHOUT_EFFECT),
+    *("on_device_sampling_config", "quantization", "tensor_capture", *_WITHOUT_EFFECT),
 )
 """Keywords of the plugin for Trainium 2 and 3."""
 _TYPES_OF_PLUGIN = {
@@ -114,10 +119,8 @@ def neuron_options(args: EngineArgs) -> NeuronOptions:
             hint="Pass one of them.",
             option="override_neuron_config",
         )
-    for name in ("vision_neuron_config", "mm_language_model_only"):
-        if additional.pop(name, None):
-            raise ConfigError(f"{name} is not supported.", hint=_REFUSED[name], option=name)
-    check_known(additional, ("override_neuron_config", "neuron_config"), what="additional_config")
+    _refuse(additional)
+    check_known(additional, ("override_neuron_config", "neuron_config", *_OF_PICTURES), what="additional_config")
     config = {**inner, **flat}
     _check_blocks(args, config)
     _check_prefixes(args, config, plugin)
@@ -163,10 +166,7 @@ def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
     _mapping("on_device_sampling_config", config.get("on_device_sampling_config"))
     if config.get("torch_dtype") is not None:
         to_torch_dtype(config["torch_dtype"])
-    for name, hint in _REFUSED.items():
-        if config.get(name):
-            value = str(config[name])
-            raise ConfigError(f"{name}={config[name]!r} is not supported.", hint=hint, option=name, value=value)
+    _refuse(config)
     export = joined({}, ((name, _NAMES[name], _tuple(config[name])) for name in _NAMES if config.get(name)))
     export |= {name: config[name] for name in _PASSED if config.get(name) is not None}
     used = {*_NAMES, *_PASSED, "pa_num_blocks"}
@@ -197,6 +197,13 @@ def _of_nxdi(args: EngineArgs, config: Mapping[str, Any]) -> NeuronOptions:
     return found
 
 
+def _refuse(config: Mapping[str, Any]) -> None:
+    for name, hint in _REFUSED.items():
+        if config.get(name):
+            value = str(config[name])
+            raise ConfigError(f"{name}={config[name]!r} is not supported.", hint=hint, option=name, value=value)
+
+
 def _tuple(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -210,6 +217,7 @@ def _choice(name: str, value: Any, choices: Mapping[str, str]) -> str:
 def _of_plugin(args: EngineArgs, config: Mapping[str, Any], found: NeuronOptions) -> list[tuple[str, Any]]:
     """Keywords of the plugin for Trainium 2 and 3, with its checks."""
     check_known(config, _OF_PLUGIN, what="neuron_config")
+    _refuse(config)
     check_types(config, _TYPES_OF_PLUGIN)
     if (scheme := config.get("quantization")) not in (None, *_SCHEMES):
         raise invalid_choice("quantization", scheme, _SCHEMES)

@@ -255,6 +255,8 @@ def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) 
     for name, sizes in env.vllm_buckets().items():
         if name not in options:
             options[name] = tuple(sorted({min(size, length) if length else size for size in sizes}))
+    if length and (buckets := options.get("decode_buckets")) and max(buckets) < length:
+        options["decode_buckets"] = (*buckets, length)  # sequences go on beyond the buckets that were named
     if env.on_device_sampling_disabled():
         options.pop("on_device_sampling_config", None)
     if args.speculative_config or args.speculative_model:

@@ -48,6 +48,7 @@ def prepare(
     given: Input,
     params: SamplingParams,
     *,
+    number: int,
     request_id: str,
     max_logprobs: int,
     seed: int | None,
@@ -60,7 +61,8 @@ def prepare(
         generator: the loaded model.
         given: prompt.
         params: its parameters.
-        request_id: its name.
+        number: its name in the engine, where a request that was aborted may not be over yet.
+        request_id: its name in outputs.
         max_logprobs: most likeliest tokens that a request may ask for; -1 for any number.
         seed: seed of a request that names none.
         lora_request: its adapter.
@@ -90,7 +92,7 @@ def prepare(
         generator,
         body,
         ids,
-        request_id=request_id,
+        request_id=str(number),
         max_tokens=None if params.max_tokens is None else min(params.max_tokens, room),
         num_logprobs=_num_logprobs(params, generator.num_tokens),
         grammar=grammar_of(body),
@@ -198,8 +200,9 @@ def logprobs_of(generator: Generator, one: TokenLogprob) -> Logprobs:
 class Progress:
     """The answers of one request so far."""
 
-    def __init__(self, generator: Generator, job: Job, prompt_logprobs: list[Logprobs | None] | None) -> None:
-        self._generator, self._job, self._prompt_logprobs = generator, job, prompt_logprobs
+    def __init__(self, generator: Generator, job: Job) -> None:
+        self._generator, self.job = generator, job
+        self.prompt_logprobs: list[Logprobs | None] | None = None
         self._answers = [
             CompletionOutput(index=index, text="", token_ids=[], lora_request=job.lora_request)
             for index in range(job.params.num_answers)
@@ -220,7 +223,7 @@ class Progress:
         new = [logprobs_of(self._generator, one) for one in piece.logprobs]
         part = CompletionOutput(
             index=piece.index,
-            text=piece.text if self._job.params.detokenize else "",
+            text=piece.text if self.job.params.detokenize else "",
             token_ids=list(piece.tokens),
             finish_reason=piece.finish_reason,
             stop_reason=piece.stop_reason,
@@ -239,24 +242,37 @@ class Progress:
     def output(self, new: CompletionOutput | None = None) -> RequestOutput:
         """Return the request's output: all answers so far, or a part of one that is new."""
         outputs = [dataclasses.replace(one, token_ids=[*one.token_ids]) for one in self._answers]
-        if new is not None and self._job.params.output_kind is RequestOutputKind.DELTA:
+        if new is not None and self.job.params.output_kind is RequestOutputKind.DELTA:
             outputs = [new]
         elif self.is_finished:
             outputs = self._best(outputs)
         return RequestOutput(
-            request_id=self._job.request_id,
-            prompt=self._job.text,
-            prompt_token_ids=list(self._job.prompt.ids),
-            prompt_logprobs=self._prompt_logprobs,
+            request_id=self.job.request_id,
+            prompt=self.job.text,
+            prompt_token_ids=list(self.job.prompt.ids),
+            prompt_logprobs=self.prompt_logprobs,
             outputs=outputs,
             finished=self.is_finished,
-            lora_request=self._job.lora_request,
+            lora_request=self.job.lora_request,
             num_cached_tokens=self._num_cached,
         )
 
+    def aborted(self) -> RequestOutput:
+        """Return the last output of a request that was aborted: all that was said until then, or nothing new of it."""
+        unfinished = [answer for answer in self._answers if not answer.finished()]
+        for answer in unfinished:
+            answer.finish_reason = "abort"
+        output = self.output()
+        if self.job.params.output_kind is RequestOutputKind.DELTA:
+            output.outputs = [
+                CompletionOutput(one.index, "", [], finish_reason="abort", lora_request=one.lora_request)
+                for one in unfinished
+            ]
+        return output
+
     def _best(self, outputs: Sequence[CompletionOutput]) -> list[CompletionOutput]:
         """The `n` most probable answers, without probabilities that were noted for this alone."""
-        params = self._job.params
+        params = self.job.params
         if params.num_answers == params.n:
             return list(outputs)
         best = sorted(outputs, key=lambda one: -(one.cumulative_logprob or 0.0))[: params.n]

@@ -97,7 +97,7 @@ def test_rows_have_padding_on_either_side(models, reference):
     with raises(ConfigError, option="streamer"):
         generator.sample(ids, 16, streamer=Streamer())
     with raises(ConfigError, option="sequence_length"):
-        generator.sample(ids, 49)
+        generator.sample(ids, 8)
 
 
 def test_drawn_tokens_are_those_that_the_filters_of_transformers_leave(models, reference):

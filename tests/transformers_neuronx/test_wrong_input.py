@@ -122,11 +122,14 @@ def test_wrong_calls_before_a_compile_are_refused(checkpoint):
         model.enable_window_context_decoder(0)
 
 
-def test_wrong_prompts_are_refused(model):
+def test_wrong_prompts_are_refused(model, caplog):
     ids, adapter = torch.full((2, 9), 7), HuggingFaceGenerationModelAdapter(model.config, model)
-    for wrong in (49, 0, -1, 20.0, 8):
+    for wrong in (0, -1, 20.0, 8):
         with raises(ConfigError, option="sequence_length"):
             model.sample(ids, wrong)
+    caplog.clear()
+    assert torch.equal(model.sample(ids, 60), model.sample(ids, 48))
+    assert [(record.levelname, record.args) for record in caplog.records] == [("WARNING", (60, 48))]
     for call in (lambda ids: model.sample(ids, 20), model, adapter.generate):
         with raises(ShapeError, num_rows=3, batch_size=2):
             call(torch.full((3, 9), 7))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import time
 
 import pytest
 import torch
@@ -255,14 +256,15 @@ def test_engine_steps_and_aborts(llm, reference):
         engine.add_request(str(name), prompt, SamplingParams(temperature=0, max_tokens=5))
     with raises(ConfigError, request_id="0"):
         engine.add_request("0", "again")
-    engine.abort_request("3")
+    engine.abort_request(["3"])
+    engine.add_request("3", "again", SamplingParams(temperature=0, max_tokens=1))
     seen = {}
     while engine.has_unfinished_requests():
         for output in engine.step():
             before = seen.get(output.request_id)
             assert before is None or output.outputs[0].token_ids[: len(before)] == before
             seen[output.request_id] = output.outputs[0].token_ids
-    assert {"0", "1", "2"} <= set(seen) and engine.step() == []
+    assert set(seen) == {"0", "1", "2", "3"} and len(seen["3"]) == 1 and engine.step() == []
     for name in ("0", "1", "2"):
         assert seen[name] == greedy(reference, llm.get_tokenizer().encode(PROMPTS[int(name)]), 5)
 
@@ -303,6 +305,44 @@ def test_async_engine_streams_deltas(llm):
     assert texts[-1].outputs[0].token_ids == final.outputs[0].token_ids
     with raises(ShapeError, limit=64):
         asyncio.run(engine.generate("x" * 200, SamplingParams(), "b").__anext__())
+
+
+@pytest.mark.parametrize("kind", list(RequestOutputKind), ids=lambda kind: kind.name)
+def test_an_aborted_request_ends_with_what_was_said(llm, reference, kind):
+    engine = object.__new__(AsyncLLMEngine)
+    engine.core, engine._running = llm.llm_engine.core, {}
+
+    async def run():
+        loop, reached = asyncio.get_running_loop(), asyncio.Event()
+
+        def slow(ids, row):
+            if len(ids) == 5:
+                loop.call_soon_threadsafe(reached.set)
+            time.sleep(0.01 * (len(ids) >= 5))
+            return row
+
+        options = {"temperature": 0, "max_tokens": 50, "ignore_eos": True, "logits_processors": [slow]}
+
+        async def read():
+            return [out async for out in engine.generate("Hello", SamplingParams(output_kind=kind, **options), "a")]
+
+        task = asyncio.ensure_future(read())
+        async with asyncio.timeout(60):
+            await reached.wait()
+        with raises(ConfigError, request_id="a"):
+            await engine.generate("Hello", SamplingParams(**options), "a").__anext__()
+        await engine.abort(["a", "b"])
+        return await task
+
+    *before, last = asyncio.run(run())
+    tokens = last.outputs[0].token_ids
+    if kind is RequestOutputKind.DELTA:
+        assert not tokens and not last.outputs[0].text
+        tokens = [token for one in before for token in one.outputs[0].token_ids]
+    assert last.finished and last.outputs[0].finish_reason == "abort" and not any(one.finished for one in before)
+    assert 0 < len(tokens) < 50
+    ids = llm.get_tokenizer().encode("Hello")
+    assert tokens == greedy(reference, ids, len(tokens), eos_token_id=None, pad_token_id=0)
 
 
 def test_wrong_requests_are_errors_before_any_runs(llm):

@@ -20,7 +20,7 @@ from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer, write_config
 
 CONFIG = {
     "context_encoding_buckets": [128, 256],
-    "token_generation_buckets": [256],
+    "token_generation_buckets": [32, 128],
     "on_device_sampling_config": {"global_topk": 64},
     "quantized": True,
     "quantization_dtype": "f8e4m3",
@@ -52,7 +52,7 @@ def test_keywords_of_nxd_inference_are_options(checkpoint, caplog, form):
     caplog.set_level(logging.INFO)
     found = options(checkpoint, max_num_seqs=4, max_model_len=256, **form)
     assert found["batch_size"] == 4 and found["sequence_length"] == 256 and found["continuous_batching"]
-    assert found["prefill_buckets"] == (128, 256) and found["decode_buckets"] == (256,)
+    assert found["prefill_buckets"] == (128, 256) and found["decode_buckets"] == (32, 128, 256)
     assert found["quantized"] and found["on_device_sampling_config"] == {"global_topk": 64}
     assert [record.args[0] for record in caplog.records if "Without effect" in record.msg] == ["skip_warmup"]
 
@@ -93,6 +93,12 @@ def test_keywords_of_the_plugin_are_options_with_its_checks(checkpoint):
         ({"override_neuron_config": {"torch_dtype": "float17"}}, {"option": "torch_dtype"}),
         ({"override_neuron_config": {"on_device_sampling_config": True}}, {"option": "on_device_sampling_config"}),
         ({"additional_config": {"neuron_config": {"ep_degree": 0}}}, {"option": "ep_degree"}),
+        (
+            {"additional_config": {"neuron_config": {"tensor_capture": {"modules": ["lm_head"]}}}},
+            {"option": "tensor_capture"},
+        ),
+        ({"override_neuron_config": {"tensor_capture_config": {"a": 1}}}, {"option": "tensor_capture_config"}),
+        ({"additional_config": {"mm_language_model_only": True}}, {"option": "mm_language_model_only"}),
         ({"enable_prefix_caching": True}, {"option": "block_size"}),
         ({"enable_prefix_caching": "yes"}, {"option": "enable_prefix_caching"}),
         ({"block_size": 7}, {"option": "block_size", "value": 7}),
