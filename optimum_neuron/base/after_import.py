@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -20,6 +21,16 @@ _actions: dict[str, list[Action]] = {}
 """Callbacks by the full name of a module that has not run."""
 _running: set[str] = set()
 """Modules among them that were being imported when their callback was added: no finder will be asked for them."""
+
+
+class _Searching(threading.local):
+    """Modules that this thread looks up: other finders, such as those of coverage tools, may ask all finders again."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+
+_searching = _Searching()
 
 
 def after_import(name: str, action: Action) -> None:
@@ -59,10 +70,14 @@ class _Finder(importlib.abc.MetaPathFinder):
             module = sys.modules.get(name)
             if module is not None and not _is_initializing(module):
                 _run_actions(module, name)
-        if fullname not in _actions:
+        if fullname not in _actions or fullname in _searching.names:
             return None
-        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((spec for spec in others if spec is not None), None)
+        _searching.names.add(fullname)
+        try:
+            others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+            spec = next((spec for spec in others if spec is not None), None)
+        finally:
+            _searching.names.discard(fullname)
         if spec is not None and spec.loader is not None:
             # A spec may be looked up and never executed, so the callbacks stay until it is.
             spec.loader.exec_module = _executing(spec.loader.exec_module, fullname)  # type: ignore

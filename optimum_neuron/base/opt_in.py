@@ -21,10 +21,16 @@ def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
         frame: the frame that called a finder.
     """
     looks_only = False
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _MACHINERY:
-        looks_only = looks_only or frame.f_globals["__name__"] == "importlib.util"
+    while frame is not None and _imports_for_another(frame):
+        looks_only = looks_only or frame.f_globals.get("__name__") == "importlib.util"
         frame = frame.f_back
     return frame, looks_only
+
+
+def _imports_for_another(frame: FrameType) -> bool:
+    """Return whether a frame is of Python's imports, or of a finder that asks the others, as coverage tools have."""
+    module = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] in _MACHINERY or frame.f_code.co_name == "find_spec"
 
 
 def may_import(frame: FrameType | None, *, chosen: bool | None) -> bool:

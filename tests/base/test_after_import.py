@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from optimum_neuron.base.after_import import after_import
+from tests.finders import ask_all_finders_first
 
 
 @pytest.fixture
@@ -56,3 +57,10 @@ def test_one_finder_waits_for_all(module):
     after_import(module, lambda _: None)
     after_import("no_such_module_of_a_test", lambda _: None)
     assert len([finder for finder in sys.meta_path if finder not in before]) <= 1
+
+
+def test_other_finders_may_ask_all_finders(module, monkeypatch):
+    seen = []
+    after_import(module, seen.append)
+    ask_all_finders_first(monkeypatch)
+    assert importlib.import_module(module) is seen[0] and len(seen) == 1

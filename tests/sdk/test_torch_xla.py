@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from optimum_neuron.base.vendor import refuse_beside
+from tests.finders import ask_all_finders_first
 from tests.tree import ROOT
 
 INSTALLED = "/lib/python3/site-packages/{0}/__init__.py"
@@ -57,6 +58,11 @@ def test_scripts_find_it_and_libraries_do_not(ask, monkeypatch, package, variabl
         with pytest.raises(ModuleNotFoundError, match="OPTIMUM_NEURON_XLA") as excinfo:
             ask(IMPORTS, package)
         assert excinfo.value.name == "torch_xla"
+
+
+def test_scripts_find_it_beside_other_finders(ask, monkeypatch):
+    ask_all_finders_first(monkeypatch)
+    assert ask(LOOKS, None)["found"] and not ask(LOOKS, "acme")["found"]
 
 
 def test_real_package_goes_first(ask, monkeypatch, tmp_path):

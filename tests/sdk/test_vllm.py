@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from optimum_neuron.base.doors import AS_PROGRAM
+from tests.finders import ask_all_finders_first
 from tests.tree import ROOT
 
 INSTALLED = "/lib/python3/site-packages/{0}/__init__.py"
@@ -56,6 +57,11 @@ def test_scripts_find_it_and_libraries_do_not(ask, monkeypatch, package, chosen,
         with pytest.raises(ModuleNotFoundError, match="OPTIMUM_NEURON_VLLM") as excinfo:
             ask(IMPORTS, package)
         assert excinfo.value.name == "vllm"
+
+
+def test_scripts_find_it_beside_other_finders(ask, monkeypatch):
+    ask_all_finders_first(monkeypatch)
+    assert ask(LOOKS, None)["found"] and not ask(LOOKS, "acme")["found"]
 
 
 def test_it_refuses_beside_the_real_one(ask, monkeypatch, tmp_path):
