@@ -117,7 +117,9 @@ def accumulators(core: Core, engine: str, partitions: int) -> torch.Tensor:
 def keep(core: Core, engine: str, held: torch.Tensor) -> None:
     """Set the accumulators of the first partitions of an engine; those of the others stay."""
     before = core.registers.get(engine)
-    core.registers[engine] = held if before is None else torch.cat([held, before[held.shape[0] :]])
+    if before is not None and before.shape[0] > held.shape[0]:
+        held = torch.cat([held, before[held.shape[0] :]])
+    core.registers[engine] = held
 
 
 def accumulate(
