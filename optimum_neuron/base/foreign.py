@@ -75,7 +75,10 @@ class ParameterFacts(Facts):
 
     expert_model_parallel: bool | None
     fused_qkv: bool | None
+    head_dim: int | None
     main_grad: torch.Tensor | None
+    num_attention_heads: int | None
+    num_key_value_heads: int | None
     sequence_parallel_enabled: bool | None
     shared: bool | None
     tensor_model_parallel: bool | None

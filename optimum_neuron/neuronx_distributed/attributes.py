@@ -103,10 +103,38 @@ def part_of(whole: torch.Tensor, like: torch.Tensor, rank: int, name: str = "") 
     if not is_divided(like):
         return whole
     dim, stride, count = like.partition_dim, like.partition_stride, like.num_partitions
-    if whole.shape[dim] % (count * stride):
-        message = f"{count} ranks with {stride} pieces each cannot divide {list(whole.shape)} {name}".rstrip()
-        hint = "Use a length that their product divides, or pad the model."
-        raise ShapeError(f"{message}.", hint=hint, shape=list(whole.shape), dim=dim, ranks=count)
-    place = rank if like.rank_ordering is None else like.rank_ordering[rank]
-    pieces = whole.chunk(count * stride, dim)
-    return torch.cat(pieces[place::count], dim).contiguous()
+    place = (rank if like.rank_ordering is None else like.rank_ordering[rank]) % count
+    own: list[torch.Tensor] = []
+    for matrix in _matrices(whole, like, name):
+        if matrix.shape[dim] % (count * stride):
+            message = f"{count} ranks with {stride} pieces each cannot divide {list(matrix.shape)} {name}".rstrip()
+            hint = "Use a length that their product divides, or pad the model."
+            raise ShapeError(f"{message}.", hint=hint, shape=list(matrix.shape), dim=dim, ranks=count)
+        own += matrix.chunk(count * stride, dim)[place::count]
+    return torch.cat(own, dim).contiguous()
+
+
+def set_fused(tensor: torch.Tensor, num_queries: int, num_keys: int) -> None:
+    """Say that a tensor has rows of queries, keys, and values one after the other, of which ranks divide each.
+
+    Args:
+        tensor: this rank's part.
+        num_queries: rows of queries, of all ranks.
+        num_keys: rows of keys, and of values, of all ranks.
+    """
+    tensor.fused_qkv, tensor.head_dim = True, 1
+    tensor.num_attention_heads, tensor.num_key_value_heads = num_queries, num_keys
+
+
+def _matrices(whole: torch.Tensor, like: torch.Tensor, name: str) -> list[torch.Tensor]:
+    """The tensors that are one after the other in a whole tensor, and of which ranks divide each."""
+    facts = parameter_facts(like)
+    if not facts.fused_qkv:
+        return [whole]
+    heads = (facts.num_attention_heads, facts.num_key_value_heads, facts.num_key_value_heads)
+    sizes = [int(count or 0) * int(facts.head_dim or 0) for count in heads]
+    if sum(sizes) != whole.shape[like.partition_dim]:
+        message = f"Queries, keys, and values have {sizes} rows, and the whole {list(whole.shape)} {name}".rstrip()
+        hint = "Pass the three one after the other, or set num_attention_heads, num_key_value_heads, and head_dim."
+        raise ShapeError(f"{message}.", hint=hint, shape=list(whole.shape), rows=sizes)
+    return list(whole.split(sizes, like.partition_dim))

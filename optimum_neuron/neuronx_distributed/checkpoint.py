@@ -228,7 +228,7 @@ def _require_zero(folder: Path, is_saved: bool, is_used: bool) -> None:
     if is_saved != is_used and (is_saved or ZERO1.size() > 1):
         kinds = ("ZeRO-1", "an optimizer without ZeRO-1")
         problem = f"{folder / 'optim'} has the states of {kinds[not is_saved]}, and this is {kinds[not is_used]}."
-    hint = "Set zero_one_enabled as in the run that saved it."
+    hint = "Set zero_one_enabled as in the run that saved it, or copy files that are missing."
     require_everywhere(problem, hint, error=RuntimeConfigError, is_saved=is_saved)
 
 

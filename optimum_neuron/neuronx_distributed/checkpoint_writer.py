@@ -6,19 +6,24 @@ It does not know what the files hold.
 from __future__ import annotations
 
 import atexit
-import contextlib
+import logging
 import shutil
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArtifactError
+import torch.distributed as dist
+
+from ..errors import ArtifactError, ConfigError
 from ..files.atomic import write_bytes
 from .agreement import ending_together, require_everywhere
 from .checkpointing import write_item
 from .moving import to_cpu
 from .parallel_state import is_global_rank_zero
+
+_logger = logging.getLogger("Neuron")
 
 Item = tuple[Any, Path, bool]
 """Data, its file, and whether each tensor is a file of its own."""
@@ -37,6 +42,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._num_ranks = 1
         self._num_kept: int | None = None
         self._problem: Future[str | None] | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -44,6 +50,7 @@ class Writer:
     def begin(self, folder: Path, items: Sequence[Item], *, num_kept: int | None, waits: bool) -> None:
         """Write files; `waits` completes the checkpoint before it returns."""
         self._folder, self._num_kept = folder, num_kept
+        self._num_ranks = dist.get_world_size() if dist.is_initialized() else 1
         if waits:
             self._problem = Future()
             self._problem.set_result(_write(items))
@@ -63,6 +70,12 @@ class Writer:
             return
         folder, problem = self._folder, self._problem.result()
         self._folder = self._problem = None
+        if self._num_ranks > 1 and not dist.is_initialized():
+            message = (
+                f"{folder} stays incomplete: torch.distributed ended before all ranks said that they have written."
+            )
+            hint = "Call finalize_checkpoint() before destroy_process_group()."
+            raise ConfigError(message, hint=hint, path=str(folder))
         require_everywhere(problem, "Free space, or choose another folder, and save again.", path=str(folder))
         with ending_together("Check what rank 0 may write and remove there."):
             if is_global_rank_zero():
@@ -70,8 +83,12 @@ class Writer:
                 _remove_old(folder.parent, self._num_kept)
 
     def _finish_at_exit(self) -> None:
-        with contextlib.suppress(Exception):  # a rank that ended with an error leaves the checkpoint incomplete
+        if self._num_ranks > 1 and hasattr(sys, "last_value"):  # this rank ends with an error: the others do not come
+            return
+        try:
             self.finish()
+        except Exception as error:  # nobody can handle it any more
+            _logger.warning("%s", error)
 
 
 def _write(items: Sequence[Item]) -> str | None:

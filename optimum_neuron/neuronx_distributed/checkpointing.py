@@ -21,6 +21,7 @@ from .agreement import ending_together, require_everywhere
 from .attributes import is_divided, part_of
 from .moving import cast_all, to_cpu
 from .parallel_state import EXPERT, PIPELINE, TENSOR, ZERO1
+from .sharding import prepared
 
 PathLike = str | os.PathLike[str]
 
@@ -169,15 +170,9 @@ def get_sharded_model_dict(model: nn.Module, model_state_dict: Mapping[str, torc
         model: the model of this rank, whose parameters say how ranks divide them.
         model_state_dict: states of the whole model.
     """
-    states = dict(model_state_dict)
-    held = model.state_dict(keep_vars=True)
-    for prefix, module in model.named_modules():
-        for name in ("weight", "bias"):
-            key = f"{prefix}.{name}".lstrip(".")
-            if hasattr(module, "preshard_hook") and key in states and key in held:
-                module.preshard_hook(states, key)
+    states = prepared(model_state_dict, model)
     rank = TENSOR.rank() if TENSOR.is_made() else 0
-    for key, parameter in held.items():
+    for key, parameter in model.state_dict(keep_vars=True).items():
         if key in states and is_divided(parameter):
             states[key] = part_of(states[key], parameter, rank, f"of {key}")
     return states

@@ -105,7 +105,8 @@ def _begin(config: Config) -> None:
     _make_groups(config)
     switches = {**config["optimizer_config"], **config["mixed_precision_config"]}
     plain = {name: config[name] for name in ("sequence_parallel", "pad_model", "lora_config")}
-    require_agreement("options", {**switches, **plain})
+    recomputed = str(config["activation_checkpoint_config"])  # classes of a script can have no name to send
+    require_agreement("options", {**switches, **plain, "activation_checkpoint_config": recomputed})
     if parallel_state.is_global_rank_zero():
         _logger.info("NxD config: \n%s", pformat(config))
 
@@ -198,7 +199,9 @@ def initialize_parallel_model(
     options = _of_pipeline(nxd_config["pipeline_config"]) if has_stages else {}
     cut = functools.partial(NxDPPModel, **options) if has_stages else None
     model = get_lora_model(model, nxd_config["lora_config"], cut)
-    if not has_stages:
+    if not has_stages:  # stages have compared the models that they are of
+        sizes = [one.numel() for one in model.parameters()]
+        require_agreement("models", {"num_parameters": len(sizes), "num_elements": sum(sizes)})
         move_model_to_device(model, get_device())
     wrapped = NxDModel(model, nxd_config)
     chosen = nxd_config["activation_checkpoint_config"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
 from .. import xla
@@ -25,6 +26,11 @@ def get_local_world_size() -> int:
 def is_pjrt_device() -> bool:
     """Return whether PJRT_DEVICE is NEURON."""
     return env.variable("PJRT_DEVICE") == "NEURON"
+
+
+def is_torch_version_greater_than_2() -> bool:
+    """Return whether torch is 2.0 or newer."""
+    return int(torch.__version__.split(".")[0]) >= 2
 
 
 def requires_init_pg_override() -> bool:

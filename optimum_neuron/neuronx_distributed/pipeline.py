@@ -118,12 +118,12 @@ class NxDPPModel(nn.Module):
         deallocate_pipeline_outputs: bool = False,
         fuse_microbatches: bool = False,
     ) -> None:
+        options = dict(locals())
         super().__init__()
         if not PIPELINE.is_made():
             message = "NxDPPModel needs the groups of model parallelism."
             raise RuntimeConfigError(message, hint="Call initialize_model_parallel() first.")
-        given = (num_microbatches, virtual_pipeline_size, auto_partition, list(pipeline_cuts), list(input_names))
-        _require_alike(module, transformer_layer_cls, given)
+        _require_alike(module, transformer_layer_cls, options)
         if return_mb_loss and broadcast_and_average_loss:
             raise ConfigError("Losses of microbatches are not averaged.", hint="Pass return_mb_loss=False.")
         self.num_microbatches, self._spec = num_microbatches, output_loss_value_spec
@@ -261,9 +261,8 @@ class NxDPPModel(nn.Module):
         if set(inputs) != set(self._input_names):
             message = f"The inputs are {', '.join(sorted(inputs))}, and the model was traced with others."
             raise ConfigError(message, hint=f"Pass {', '.join(self._input_names)}.", names=sorted(inputs))
-        if not self._schedules:  # later batches are not compared, which would cost a message each
-            shapes = {f"the shape of {name}": list(inputs[name].shape) for name in self._input_names}
-            require_agreement("batches", {"mode": mode, **shapes}, PIPELINE.group())
+        shapes = {f"the shape of {name}": list(inputs[name].shape) for name in self._input_names}
+        require_agreement("batches", {"mode": mode, **shapes}, PIPELINE.group())  # messages have fixed sizes
         sizes = {name: len(value) for name, value in inputs.items()}
         if len(set(sizes.values())) != 1 or next(iter(sizes.values())) % self.num_microbatches:
             message = f"Batches of {sizes} have no {self.num_microbatches} equal microbatches."
@@ -357,16 +356,22 @@ def _require_stages(cuts: Sequence[str], count: int) -> None:
         raise ConfigError(message, hint=f"Pass {count - 1} pipeline_cuts.", cuts=list(cuts), stages=count)
 
 
-_ALIKE = ("num_microbatches", "virtual_pipeline_size", "auto_partition", "pipeline_cuts", "input_names")
+_LISTS = ("pipeline_cuts", "input_names")
+_ALIKE = (
+    *("num_microbatches", "virtual_pipeline_size", "auto_partition", "output_loss_value_spec", "return_mb_loss"),
+    *("broadcast_and_average_loss", "use_zero1_optimizer", "use_optimizer_wrapper"),
+)
 
 
-def _require_alike(module: nn.Module, layer: type[nn.Module], given: tuple[object, ...]) -> None:
-    """Require that ranks cut the same model in the same way: the values of `_ALIKE`, and the sizes of the model."""
-    sizes = {
+def _require_alike(module: nn.Module, layer: type[nn.Module], options: Mapping[str, Any]) -> None:
+    """Require that ranks cut models of the same sizes in the same way."""
+    facts: dict[str, Any] = {
         "num_layers": sum(isinstance(one, layer) for one in module.modules()),
         "num_elements": sum(one.numel() for one in module.parameters()),
+        **{name: options[name] for name in _ALIKE},
+        **{name: list(options[name]) for name in _LISTS},
     }
-    require_agreement("options of the pipeline", {**dict(zip(_ALIKE, given, strict=True)), **sizes})
+    require_agreement("options of the pipeline", facts)
 
 
 def _require_all_layers(module: nn.Module, stages: Sequence[GraphStage]) -> None:

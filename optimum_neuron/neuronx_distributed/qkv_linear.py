@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from . import mappings
 from .arithmetic import divide
+from .attributes import set_fused
 from .layers import summed_gradient
 from .parallel_state import KV_SHARED, TENSOR, initialize_kv_group
 from .parameters import Initializer, default_init, parallel_parameter
@@ -122,7 +123,8 @@ class GQAQKVColumnParallelLinear(nn.Module):
         fused = None
         if parts:
             fused = nn.Parameter(torch.cat([part.detach() for part in parts.values()]))
-            vars(fused).update(vars(parts["q"]), fused_qkv=True)
+            vars(fused).update(vars(parts["q"]))
+            set_fused(fused, self._whole["q"], self._whole["k"] * self._copies["k"])
         self.register_parameter(f"{kind}_qkv", fused)
 
     def _held(self, kind: str) -> dict[str, torch.Tensor]:

@@ -51,7 +51,8 @@ class SPMDRank(nn.Module):
             model_state_dict: the tensors, by name.
             prefix: name of this module's weight.
         """
-        model_state_dict[prefix] = torch.arange(0, self.rank.num_partitions, dtype=torch.int32)
+        name = f"{prefix.rpartition('.')[0]}.rank".removeprefix(".")
+        model_state_dict[name] = torch.arange(0, self.rank.num_partitions, dtype=torch.int32)
 
 
 @contextlib.contextmanager
@@ -116,15 +117,34 @@ def shard_file(folder: Path, rank: int) -> Path:
     return folder / f"tp{rank}_sharded_checkpoint.safetensors"
 
 
+def invoke_preshard_hook(
+    model: nn.Module | None, model_state_dict: MutableMapping[str, torch.Tensor], prefix: str = ""
+) -> None:
+    """Let modules change a whole checkpoint before it is divided, in place: pad it, or repeat heads.
+
+    A module with a hook answers for the modules in it. It is called with the name of its weight, and with that of its
+    bias if it is a layer with one.
+
+    Args:
+        model: the model; None: nothing is changed.
+        model_state_dict: the tensors, by name.
+        prefix: what names of the model begin with.
+    """
+    hook = module_facts(model).preshard_hook
+    if model is None or hook is None:
+        for name, child in () if model is None else model.named_children():
+            invoke_preshard_hook(child, model_state_dict, f"{prefix}{name}.")
+        return
+    held = {name for name, _ in model.named_parameters(recurse=False)}
+    for name in ("weight", "bias"):
+        if f"{prefix}{name}" in model_state_dict if name in held else name == "weight":
+            hook(model_state_dict, f"{prefix}{name}")
+
+
 def prepared(checkpoint: Mapping[str, torch.Tensor], model: nn.Module) -> dict[str, torch.Tensor]:
-    """A whole checkpoint after the hooks of the model's layers, which pad it."""
+    """A whole checkpoint after the hooks of the model's modules."""
     whole = dict(checkpoint)
-    for path, module in model.named_modules():
-        hook = module_facts(module).preshard_hook
-        names = [name for name, _ in module.named_parameters(path, recurse=False)] if hook is not None else []
-        for name in names:
-            if hook is not None and (name in whole or isinstance(module, SPMDRank)):
-                hook(whole, name)
+    invoke_preshard_hook(model, whole)
     return whole
 
 

@@ -22,6 +22,8 @@ from ..files.atomic import replacing
 from .nested import ToXlaTensorArena, is_xla_tensor, to_cpu
 from .ordinals import is_master_ordinal
 
+_AGAIN = "Load another checkpoint, or copy the files again."
+
 
 class TensorReference:
     """In the place of a tensor: the number of the file with it."""
@@ -116,17 +118,30 @@ def read_file(path: str | Path) -> Any:
         ArtifactError: the file is damaged, or has objects of other classes than tensors and plain data.
     """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if not zipfile.is_zipfile(path):  # torch's format since 1.6
-            hint = "Load another checkpoint, or copy the file again."
-            raise ArtifactError(f"{path} is damaged.", hint=hint, path=str(path)) from error
-        hint = "Allow classes that you trust with `torch.serialization.add_safe_globals`."
-        message = f"{path} has objects that are not loaded without permission."
-        raise ArtifactError(message, hint=hint, path=str(path)) from error
-    except (EOFError, RuntimeError) as error:
-        hint = "Load another checkpoint, or copy the file again."
-        raise ArtifactError(f"{path} is damaged: {error}", hint=hint, path=str(path)) from error
+        damaged = _damaged(path)
+        if damaged is None:
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # of any class, as each bit can be another
+        if isinstance(error, pickle.UnpicklingError) and zipfile.is_zipfile(path):
+            hint = "Allow classes that you trust with `torch.serialization.add_safe_globals`."
+            message = f"{path} has objects that are not loaded without permission."
+            raise ArtifactError(message, hint=hint, path=str(path)) from error
+        raise ArtifactError(
+            f"{path} is damaged: {type(error).__name__}: {error}.", hint=_AGAIN, path=str(path)
+        ) from error
+    message = f"{path} is damaged: {damaged} in it is not what was written."
+    raise ArtifactError(message, hint=_AGAIN, path=str(path), member=damaged)
+
+
+def _damaged(path: str | Path) -> str | None:
+    """The first part of a file with another check sum than `torch.save` wrote; `torch.load` does not compare them."""
+    if not zipfile.is_zipfile(path):  # torch's format until 1.6
+        return None
+    with zipfile.ZipFile(path) as archive:
+        has_sums = any(one.CRC for one in archive.infolist())  # torch can be told to leave them out
+        return archive.testzip() if has_sums else None
 
 
 def load_tensors(path: str | Path) -> Any:
@@ -138,7 +153,7 @@ def load_tensors(path: str | Path) -> Any:
         path: the file.
 
     Raises:
-        ArtifactError: the file has objects of other classes than tensors and plain data.
+        ArtifactError: a file is missing or damaged, or has objects of other classes than tensors and plain data.
     """
     reference = (TensorReference, "torch_xla.utils.serialization.TensorReference")
     with torch.serialization.safe_globals([reference]):
@@ -147,6 +162,9 @@ def load_tensors(path: str | Path) -> Any:
 
     def read(references: list[TensorReference]) -> list[torch.Tensor]:
         files = [tensor_file(folder, one.tid) for one in references]
+        if missing := [file for file in files if not Path(file).exists()]:
+            message = f"{path} refers to {missing[0]}, which is missing."
+            raise ArtifactError(message, hint=_AGAIN, path=str(path), missing=missing)
         return [read_file(file) for file in files]
 
     return ToXlaTensorArena(read, lambda value: isinstance(value, TensorReference)).transform(data)

@@ -113,7 +113,10 @@ _UTILS = {
     **_ARITHMETIC,
     **_of("moving", "cast_all", "cast_if_autocast_enabled", "move_model_to_device", "verify_casted_dtype"),
     **_of("moving", move_all_tensor_to_cpu="to_cpu"),
-    **_of("launching", "get_local_world_size", "is_pjrt_device", "requires_init_pg_override"),
+    **_of(
+        "launching",
+        *("get_local_world_size", "is_pjrt_device", "is_torch_version_greater_than_2", "requires_init_pg_override"),
+    ),
 }
 _CHECKPOINT = _of("checkpoint", "finalize_checkpoint", "has_checkpoint", "load_checkpoint", "save_checkpoint")
 _HOOKS = _of("pipeline", "PostPartitionHooks", hooks="HOOKS")
@@ -187,7 +190,11 @@ NAMES: Names = {
             for name in ("layers", "mappings", "parallel_state", "random", "utils")
         },
     },
-    "neuronx_distributed.parallel_layers.checkpointing": {**_FILES, **_of("checkpointing", "get_sharded_model_dict")},
+    "neuronx_distributed.parallel_layers.checkpointing": {
+        **_FILES,
+        **_of("checkpointing", "get_sharded_model_dict"),
+        **_of("sharding", _invoke_preshard_hook="invoke_preshard_hook"),
+    },
     "neuronx_distributed.parallel_layers.grads": _GRADS,
     "neuronx_distributed.parallel_layers.layer_norm": _of("norms", "LayerNorm"),
     "neuronx_distributed.parallel_layers.layers": _LAYERS,

@@ -97,6 +97,7 @@ NAMES: Names = {
         **of("microscaling", "pack_byte_4bit_tensor", "pack_fp4_x4_uint16", "split_byte_4bit_tensor", "split_gate_up"),
         OTHERS: Missing("Export decoders: their experts compute in mxfp4."),
     },
+    "neuronx_distributed.quantization.observer": of("observer", "PerChannelAbsMaxObserver"),
     "neuronx_distributed.quantization.quantization_config": {
         **of("quantization", "ActivationQuantizationType", "QuantizationType", "QuantizedDtype", "ScaleDtype"),
         "DtypeBound": Missing("Use torch.finfo; the largest number of float8_e4m3 on a core is 240."),
@@ -150,7 +151,7 @@ NAMES: Names = {
     "neuronx_distributed.trace.nxd_model.base_nxd_model": _MODEL,
     "neuronx_distributed.trace.nxd_model.nxd_model": _MODEL,
     "neuronx_distributed.trace.parallel_context": _STATE,
-    "neuronx_distributed.trace.trace": _PARALLEL,
+    "neuronx_distributed.trace.trace": {**_PARALLEL, **of("sharding", "invoke_preshard_hook")},
     "neuronx_distributed.utils.tensor_capture": _CAPTURE,
     "neuronx_distributed.utils.tensor_capture.api": _CAPTURE,
     "neuronx_distributed.utils.tensor_capture.model_modification": {

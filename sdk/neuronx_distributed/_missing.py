@@ -23,7 +23,6 @@ _ALTERNATIVES = {
     "pipeline.comm": "Use NxDPPModel, whose stages exchange tensors.",
     "pipeline.manual_pipe_stage": "Use NxDPPModel with pipeline_cuts.",
     "pipeline.partition": "Use NxDPPModel, which divides the model at pipeline_cuts.",
-    "quantization.observer": "Use the functions of quantization.quantization_utils.",
     "scripts.checkpoint_converter": "Use save_checkpoint and load_checkpoint; nxd.shard_checkpoint divides weights.",
     "scripts.yaml_converter": "Run optimum-cli neuron train --config FILE.",
     "trace.nxd_model.utils": "Use NxDModel.",

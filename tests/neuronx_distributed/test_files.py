@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from optimum_neuron.errors import ArtifactError, ConfigError
-from optimum_neuron.neuronx_distributed import checkpoint, checkpointing, parallel_state
+from optimum_neuron.neuronx_distributed import checkpoint, checkpoint_writer, checkpointing, parallel_state
 from optimum_neuron.xla import serialization
 
 KILLED = """
@@ -99,3 +100,38 @@ def test_a_checkpoint_that_is_not_complete_is_refused(tmp_path: Path, monkeypatc
     (tmp_path / "a" / "checkpoint").unlink()  # converters write no marks
     checkpoint.load_checkpoint(tmp_path, "a", model=model)
     assert model["weight"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("by_tensor", [False, True])
+def test_a_file_with_another_bit_is_refused(tmp_path: Path, by_tensor: bool) -> None:
+    """torch.load does not compare the sums that torch.save writes: one other bit would be another weight."""
+    weight = torch.arange(1000.0)
+    checkpointing.save({"model": {"weight": weight}}, tmp_path, save_xser=by_tensor)
+    name = "tp_rank_00_pp_rank_00"
+    file = tmp_path / name / "checkpoint.pt"
+    if by_tensor:  # tensors of the CPU are in the file itself
+        file = tmp_path / name
+    content = bytearray(file.read_bytes())
+    for place in (content.index(weight[500].numpy().tobytes()), len(content) - 60):  # a weight, the directory
+        changed = content.copy()
+        changed[place] ^= 0x40
+        file.write_bytes(changed)
+        with pytest.raises(ArtifactError) as error:
+            checkpointing.load(tmp_path, load_xser=by_tensor)
+        assert error.value.details["path"] == str(file)
+
+
+def test_ranks_that_nobody_hears_any_more_leave_a_checkpoint_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = checkpoint_writer.Writer()
+    with monkeypatch.context() as patch:
+        patch.setattr(dist, "is_initialized", lambda: True)
+        patch.setattr(dist, "get_world_size", lambda: 2)
+        writer.begin(
+            tmp_path / "a", [({"x": torch.ones(1)}, tmp_path / "a" / "x.pt", False)], num_kept=None, waits=False
+        )
+    with pytest.raises(ConfigError) as error:
+        writer.finish()
+    assert error.value.details["path"] == str(tmp_path / "a")
+    assert [file.name for file in (tmp_path / "a").iterdir()] == ["x.pt"]

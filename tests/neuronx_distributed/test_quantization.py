@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.ao.quantization.observer import PerChannelMinMaxObserver
 
 from optimum_neuron.errors import AssertedConfigError, ConfigError, NotSupportedError
 from optimum_neuron.neuronx_distributed import (
     layers,
     model_builder,
+    observer,
     quantization as q,
     quantized_layers as ql,
     sharding,
@@ -137,3 +139,17 @@ def test_blocks_have_a_scale_each(blocks: tuple[int, ...]) -> None:
 def test_other_shapes_are_no_blocks(blocks: tuple[int, ...]) -> None:
     with pytest.raises(AssertedConfigError):
         q.block_shapes((4, 6), blocks)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_observer_keeps_the_largest_values_of_channels(axis: int) -> None:
+    tensor, later = torch.randn(3, 4), torch.randn(3, 4)
+    mine = observer.PerChannelAbsMaxObserver.with_args(ch_axis=axis)()
+    theirs = PerChannelMinMaxObserver(axis, torch.qint8, torch.per_channel_symmetric, quant_min=-127, quant_max=127)
+    for one in (tensor, later):
+        assert mine(one) is one
+        theirs(one)
+    for found, expected in zip(mine.calculate_qparams(), theirs.calculate_qparams(), strict=True):
+        torch.testing.assert_close(found, expected)
+    with pytest.raises(ConfigError):
+        observer.PerChannelAbsMaxObserver(dtype=torch.quint8)
