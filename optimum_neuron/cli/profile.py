@@ -60,6 +60,9 @@ class ProfileCommand(Command):
             metavar="N",
             help="steps after the prompt, or denoising steps (default: 8)",
         )
+        parser.add_argument(
+            "--constants", metavar="FILE", help="constants that neuron calibrate wrote (default: those of this version)"
+        )
         shown = parser.add_argument_group("what is shown and written")
         shown.add_argument("--top", type=positive_int, metavar="N", help="rows of a table (default: 20; --json: all)")
         shown.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
@@ -75,7 +78,8 @@ class ProfileCommand(Command):
             from ..profiling import profile_script
 
             # Where this command answers in one document, the script must not print into it.
-            run = profile_script(target, self.args.arguments, stdout=None if out.mode == "human" else sys.stderr)
+            stdout = None if out.mode == "human" else sys.stderr
+            run = profile_script(target, self.args.arguments, stdout=stdout, constants=self.args.constants)
             if run.profile is None:
                 out.warning(f"no profile: {target} ended with exit code {run.exit_code}")
                 return run.exit_code
@@ -89,7 +93,7 @@ class ProfileCommand(Command):
         if self.args.arguments:
             words = shlex.join(self.args.arguments)
             raise ConfigError(f"{path} is a compiled model, which takes no arguments.", hint=f"Remove {words}.")
-        return profile_compiled(path, **options_from(self.args, *_LENGTHS))
+        return profile_compiled(path, **options_from(self.args, *_LENGTHS, "constants"))
 
     def _require_script(self, target: Path) -> None:
         lengths = options_from(self.args, *_LENGTHS)

@@ -1,6 +1,6 @@
 """The child process of `script.py`: runs a script as `python SCRIPT` would, and leaves its profile in a file.
 
-python -m optimum_neuron.profiling.child RESULT SCRIPT [ARGUMENT ...]
+python -m optimum_neuron.profiling.child RESULT CONSTANTS SCRIPT [ARGUMENT ...]
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from types import TracebackType
 from .recorder import Recorder, record
 
 
-def main(result: str, script: str, arguments: Sequence[str]) -> int:
+def main(result: str, constants: str, script: str, arguments: Sequence[str]) -> int:
     """Run a script and return its exit code; the profile is written where it is 0 and a core ran something."""
     stack = contextlib.ExitStack()
-    recorder = stack.enter_context(record(Path(script).name))
+    recorder = stack.enter_context(record(Path(script).name, constants=constants or None))
     code = run(script, arguments)
     if code == 0:
         # At exit, when threads of the script have ended; before functions that others registered, torch among them.
@@ -67,4 +67,4 @@ def _leave(result: Path, recorder: Recorder, stack: contextlib.ExitStack) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]))

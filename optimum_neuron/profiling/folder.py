@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine import smallest_bucket
 from ..errors import ConfigError
-from ..simulator import chunk_graphs, generates, is_paged
+from ..simulator import Constants, chunk_graphs, generates, is_paged
 from .pipeline import profile_pipeline
 from .profile import Profile
 from .recorder import record
@@ -30,7 +30,13 @@ DEFAULT_STEPS = 8
 """Steps after the prompt."""
 
 
-def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
+def profile_folder(
+    folder: str | Path,
+    *,
+    prompt_length: int | None = None,
+    num_steps: int | None = None,
+    constants: str | Path | Constants | None = None,
+) -> Profile:
     """Load an exported folder, run it on dummy inputs, and profile the run.
 
     Args:
@@ -38,6 +44,7 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         prompt_length: tokens of each prompt of a decoder; None for half of the longest sequence.
         num_steps: steps after the prompt, each of which gives every row a token, or denoising steps of a pipeline;
             None for `DEFAULT_STEPS`.
+        constants: a file of `optimum-cli neuron calibrate`, or its content; None for those of this version.
 
     Raises:
         ArtifactError: it is no exported folder, or is broken.
@@ -52,23 +59,29 @@ def profile_folder(folder: str | Path, *, prompt_length: int | None = None, num_
         if prompt_length is not None:
             message = "A diffusion pipeline has one length of prompts, so prompt_length cannot apply."
             raise ConfigError(message, hint="Remove it.", options=["prompt_length"])
-        return profile_pipeline(folder, num_steps=DEFAULT_STEPS if num_steps is None else num_steps)
+        steps = DEFAULT_STEPS if num_steps is None else num_steps
+        return profile_pipeline(folder, num_steps=steps, constants=constants)
     prepared = load_exported(folder, {}, name=folder.name, host_code="stored")
     loaded = prepared.loaded
     assert loaded is not None
     try:
         graphs = calls_of(loaded.program, prompt_length=prompt_length, num_steps=num_steps)
-        return profile_graphs(loaded, graphs, name=folder.name)
+        return profile_graphs(loaded, graphs, name=folder.name, constants=constants)
     finally:
         loaded.close()
 
 
 def profile_graphs(
-    loaded: LoadedProgram, graphs: Sequence[str], *, name: str, assumptions: Sequence[str] = ()
+    loaded: LoadedProgram,
+    graphs: Sequence[str],
+    *,
+    name: str,
+    assumptions: Sequence[str] = (),
+    constants: str | Path | Constants | None = None,
 ) -> Profile:
     """Run graphs of a loaded program on inputs of zeros, and profile the run."""
     state = loaded.take_state() if loaded.program.states else []
-    with record(name) as recorder:
+    with record(name, constants=constants) as recorder:
         for graph in graphs:
             loaded.run(graph, [zeros(spec) for spec in loaded.program.graphs[graph].inputs.values()], state)
     counts = collections.Counter(graphs)

@@ -12,14 +12,23 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..options.configuration import CONFIG_FILE, NEFF_FILE
+from ..simulator import Constants
 from .folder import calls_of, profile_folder, profile_graphs, zeros
 from .profile import Profile
 
 _NO_AUTO_CAST = "auto-cast none: the file does not say, and the configuration of its export is not beside it"
 
 
-def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
+def profile_compiled(
+    path: str | Path,
+    *,
+    prompt_length: int | None = None,
+    num_steps: int | None = None,
+    constants: str | Path | Constants | None = None,
+) -> Profile:
     """Profile an exported folder or a NEFF; the NEFF of an exported folder is profiled with the folder.
+
+    Arguments are those of `profile_folder`.
 
     Example:
         ```python no-run
@@ -31,17 +40,24 @@ def profile_compiled(path: str | Path, *, prompt_length: int | None = None, num_
         raise ConfigError(f"{path} does not exist.", hint="Pass a NEFF or an exported folder.", path=str(path))
     folder = path if path.is_dir() else path.absolute().parent
     if path.is_dir() or (path.name == NEFF_FILE and (folder / CONFIG_FILE).is_file()):
-        return profile_folder(folder, prompt_length=prompt_length, num_steps=num_steps)
-    return profile_neff(path, prompt_length=prompt_length, num_steps=num_steps)
+        return profile_folder(folder, prompt_length=prompt_length, num_steps=num_steps, constants=constants)
+    return profile_neff(path, prompt_length=prompt_length, num_steps=num_steps, constants=constants)
 
 
-def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_steps: int | None = None) -> Profile:
+def profile_neff(
+    path: str | Path,
+    *,
+    prompt_length: int | None = None,
+    num_steps: int | None = None,
+    constants: str | Path | Constants | None = None,
+) -> Profile:
     """Load a NEFF on a simulated core, run its graphs, and profile the run.
 
     Args:
         path: written by a trace, by neuronx-cc, or for an exported folder.
         prompt_length: as for `profile_folder`.
         num_steps: likewise.
+        constants: likewise.
 
     Example:
         ```python no-run
@@ -80,6 +96,6 @@ def profile_neff(path: str | Path, *, prompt_length: int | None = None, num_step
     )
     try:
         unknown = () if "auto_cast" in metadata else (_NO_AUTO_CAST,)
-        return profile_graphs(loaded, graphs, name=path.name, assumptions=unknown)
+        return profile_graphs(loaded, graphs, name=path.name, assumptions=unknown, constants=constants)
     finally:
         loaded.close()

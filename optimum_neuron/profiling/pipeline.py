@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..simulator import Constants
 from .profile import Profile
 from .recorder import record
 
 
-def profile_pipeline(folder: Path, *, num_steps: int) -> Profile:
+def profile_pipeline(folder: Path, *, num_steps: int, constants: str | Path | Constants | None = None) -> Profile:
     """Load an exported pipeline, make one batch of pictures of its largest size, and profile the run.
 
     Args:
         folder: written by `optimum-cli export neuron`.
+        num_steps: denoising steps.
+        constants: as for `profile_folder`.
     """
     from ..exporters.diffusion import load_pipeline, place
     from ..kinds.diffusion import example_arguments, in_place
@@ -36,7 +39,7 @@ def profile_pipeline(folder: Path, *, num_steps: int) -> Profile:
         arguments = example_arguments(
             pipe, config, batch_size=config.batch_size, height=height, width=width, num_steps=num_steps
         )
-        with in_place(pipe, prepared.connected(copies)), record(folder.name) as recorder:
+        with in_place(pipe, prepared.connected(copies)), record(folder.name, constants=constants) as recorder:
             pipe(**arguments)
     finally:
         for each in copies.values():

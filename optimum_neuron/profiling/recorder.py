@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from ..base.wording import counted, number, time_span
 from ..compiler import MICROCODE_BYTES, memory_need
@@ -17,16 +18,18 @@ from ..runtime import OBSERVERS, TORCH_OWNER, Recording, Track, ledger, recordin
 from ..simulator import (
     NEURONCORE_PIPELINE,
     SERVED_AS,
+    Constants,
     DeviceTime,
     Machine,
+    as_constants,
     band_of,
     choose_machine,
-    constants,
     generates,
     kind_of_generator,
     kind_of_graph,
     known_cost,
     prompt_host_s,
+    scale_of,
     token_host_s,
     track_time,
     work_on_track,
@@ -47,8 +50,8 @@ UNCOUNTED = "not in it: copies of tensors between the host and the torch device,
 class Recorder:
     """Executions of compiled programs and eager operators, to be profiled; made by `record`."""
 
-    def __init__(self, name: str, executions: Recording) -> None:
-        self._name, self._executions = name, executions
+    def __init__(self, name: str, executions: Recording, constants: Constants | None = None) -> None:
+        self._name, self._executions, self._constants = name, executions, as_constants(constants)
 
     @property
     def num_calls(self) -> int:
@@ -60,15 +63,20 @@ class Recorder:
         """Time the calls recorded so far, with notes for a reader and assumptions of the caller."""
         if not self.num_calls:
             raise nothing_ran(self._name)
-        return _profile(self._name, list(self._executions), notes, assumptions)
+        return _profile(self._name, list(self._executions), notes, assumptions, self._constants)
 
 
 @contextlib.contextmanager
-def record(name: str = "this process") -> Iterator[Recorder]:
+def record(name: str = "this process", *, constants: str | Path | Constants | None = None) -> Iterator[Recorder]:
     """Record every call of a compiled program, and every eager operator of the torch device, until the block ends.
 
     Args:
         name: Name of the program, for titles.
+        constants: Those that calls are timed with: a file of `optimum-cli neuron calibrate`, or its content; None for
+            those of this version.
+
+    Raises:
+        ConfigError: the file of the constants cannot be read.
 
     Example:
         ```python
@@ -83,11 +91,14 @@ def record(name: str = "this process") -> Iterator[Recorder]:
         assert profile.simulated and profile.rows()[0].time_us > 0
         ```
     """
+    values = as_constants(constants)
     with recording() as executions:
-        yield Recorder(name, executions)
+        yield Recorder(name, executions, values)
 
 
-def _profile(name: str, recorded: Recording, notes: Sequence[str], assumptions: Sequence[str]) -> Profile:
+def _profile(
+    name: str, recorded: Recording, notes: Sequence[str], assumptions: Sequence[str], values: Constants
+) -> Profile:
     executions = [(track, done) for track, done in recorded if known_cost(track, done.graph) is not None]
     executions = executions or recorded  # the error says why nothing can be timed
     if len(executions) < len(recorded):
@@ -97,7 +108,8 @@ def _profile(name: str, recorded: Recording, notes: Sequence[str], assumptions: 
     tracks: dict[_Key, Track] = {}
     for key, (track, _) in zip(keys, executions, strict=True):
         tracks.setdefault(key, track)
-    machines = {track.instance.name: choose_machine(track.instance.name) for track in tracks.values()}
+    names = dict.fromkeys(track.instance.name for track in tracks.values())
+    machines = {instance: choose_machine(instance, constants=values) for instance in names}
     graphs = [_graph(track, key[-1], calls[key], machines[track.instance.name]) for key, track in tracks.items()]
     places = {key: place for place, key in enumerate(tracks)}
     spans = _calls(executions, [places[key] for key in keys], graphs)
@@ -111,7 +123,7 @@ def _profile(name: str, recorded: Recording, notes: Sequence[str], assumptions: 
             *assumptions,
             "work of the compiled graphs, timed as an estimate times it; each core runs one call at a time",
             *dict.fromkeys(text for track in tracks.values() for text in track.assumptions),
-            f"constants version {constants().version}, {constants().fitted_on}",
+            f"constants version {values.version}, {values.fitted_on}",
             CLOCK,
         ),
         kernels=kernels_of(
@@ -134,12 +146,12 @@ def _key(track: Track, graph: str) -> _Key:
 
 def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphProfile:
     work = work_on_track(track, graph)
-    time = track_time(work, machine, track)
     kind, metric = _class(track, graph, work)
-    band = band_of(kind, metric, machine.target, machine.constants)
+    band, scale = band_of(kind, metric, machine.target, machine.constants), scale_of(machine, kind, metric)
+    time = track_time(work, machine, track).slower(scale)
 
     def alone(step: Step) -> DeviceTime:
-        return track_time(GraphWork(name=graph, steps=(step,)), machine, track)
+        return track_time(GraphWork(name=graph, steps=(step,)), machine, track).slower(scale)
 
     return GraphProfile(
         model=track.model,
@@ -151,7 +163,7 @@ def _graph(track: Track, graph: str, num_calls: int, machine: Machine) -> GraphP
         launch_us=1e6 * time.parts_s["launch"],
         parts_us={part: 1e6 * seconds for part, seconds in time.parts_s.items()},
         limited_by=time.limited_by,
-        path_us=1e6 * _host_s(track, graph, work, machine),
+        path_us=1e6 * scale * _host_s(track, graph, work, machine),
         low=band.low,
         high=band.high,
         flops=work.total.product_flops,

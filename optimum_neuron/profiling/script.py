@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ConfigError
+from ..simulator import as_constants
 from .profile import Profile, nothing_ran
 
 
@@ -35,7 +36,11 @@ class ScriptRun:
 
 
 def profile_script(
-    script: str | Path, arguments: Sequence[str] = (), *, stdout: IO[str] | int | None = None
+    script: str | Path,
+    arguments: Sequence[str] = (),
+    *,
+    stdout: IO[str] | int | None = None,
+    constants: str | Path | None = None,
 ) -> ScriptRun:
     """Run a script in a child process and profile every compiled program and eager operator that it calls.
 
@@ -43,9 +48,10 @@ def profile_script(
         script: Python file.
         arguments: its command line.
         stdout: where it prints; None for the output of this process.
+        constants: a file of `optimum-cli neuron calibrate`; None for those of this version.
 
     Raises:
-        ConfigError: there is no such file, or the script used no core.
+        ConfigError: there is no such file, it cannot be read, or the script used no core.
 
     Example:
         ```python no-run
@@ -57,9 +63,11 @@ def profile_script(
     if not script.is_file():
         problem = "is a folder, not a script" if script.is_dir() else "does not exist"
         raise ConfigError(f"{script} {problem}.", hint="Pass a Python file.", path=str(script))
+    as_constants(constants)  # an error before the script runs
     with tempfile.TemporaryDirectory(prefix="neuron_profile_") as folder:
         result = Path(folder) / "profile.json"
-        command = [sys.executable, "-m", f"{__package__}.child", str(result), str(script), *arguments]
+        own = [str(result), "" if constants is None else str(constants)]
+        command = [sys.executable, "-m", f"{__package__}.child", *own, str(script), *arguments]
         code = subprocess.run(command, stdout=stdout, check=False).returncode
         if code:
             return ScriptRun(exit_code=128 - code if code < 0 else code, profile=None)

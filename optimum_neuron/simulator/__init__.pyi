@@ -68,7 +68,7 @@ from .graph_choice import chunk_graphs as chunk_graphs
 from .graphs import kind_of_graph as kind_of_graph
 from .grid import estimate_grid as estimate_grid
 from .known import COUNTS as COUNTS, checkpoint_hash as checkpoint_hash, count_file as count_file
-from .machine import Machine as Machine, choose_machine as choose_machine
+from .machine import Machine as Machine, as_constants as as_constants, choose_machine as choose_machine
 from .pipelined import (
     divided as divided,
     run_time as run_time,
@@ -88,6 +88,7 @@ from .result import (
     WIDE as WIDE,
     Estimate as Estimate,
     band_of as band_of,
+    scale_of as scale_of,
 )
 from .serving import (
     ServingPlan as ServingPlan,

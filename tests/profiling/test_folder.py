@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 
 from optimum_neuron import NeuronModelForCausalLM, NeuronModelForSeq2SeqLM, NeuronModelForSequenceClassification
@@ -9,6 +12,8 @@ from optimum_neuron.errors import ArtifactError, ConfigError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.profiling import calls_of, profile_folder
 from optimum_neuron.runtime import held_cores
+from optimum_neuron.simulator import constants, estimate
+from optimum_neuron.simulator.fitted import to_file
 from tests.encoders import save_tiny_encoder
 from tests.raising import raises
 from tests.seq2seq import SHAPES as SEQ2SEQ, save_tiny_seq2seq
@@ -98,3 +103,19 @@ def test_core_is_free_afterwards(export_folder):
 def test_invalid_export_folder_is_an_error(checkpoint):
     with raises(ArtifactError, missing=["neuron_config.json", "model.neuron"]):
         profile_folder(checkpoint)
+
+
+def test_profile_with_own_constants_matches_estimate_with_them(tmp_path, export_folder):
+    own = constants()
+    core = dataclasses.replace(own.cores[2], launch_us=4 * own.cores[2].launch_us)
+    mine = dataclasses.replace(own, cores={**own.cores, 2: core}, scale={"decoder.tpot_ms": 1.5})
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(to_file(mine)))
+    expected = estimate(export_folder, sequence_length=48, output_length=28, constants=path)
+    prompt, step = profile_folder(export_folder, prompt_length=20, num_steps=28, constants=path).graphs
+    assert prompt.total_us == pytest.approx(1e3 * expected.ttft_ms.value, rel=1e-9)
+    assert step.total_us == pytest.approx(1e3 * expected.tpot_ms.value, rel=1e-9)
+    assert sum(one.time_us for one in step.operators) + step.launch_us == pytest.approx(step.device_us)
+    with pytest.raises(ConfigError) as error:
+        profile_folder(export_folder, constants=tmp_path / "missing.json")
+    assert error.value.details["option"] == "constants"
