@@ -112,7 +112,10 @@ def _entry(path: Path, kind: Kind, name: str, table: object) -> Entry:
         message = f"{where} of {path} does not name its {kind}."
         raise ConfigError(message, hint=f'Write {kind} = "..." in it.', path=str(path), entry=name)
     options = {key: value for key, value in table.items() if key not in (kind, "limits", "dataset")}
-    if kind in _KEYS:
+    if kind == "model":
+        hint = "Options are those of `optimum-cli neuron estimate --help` and `optimum-cli export neuron --help`."
+        _check_names(path, f"key of {where}", table, _keys_of_models(), hint=hint)
+    else:
         _check_names(path, f"key of {where}", table, _KEYS[kind])
     limits = table.get("limits", {})
     _check_names(path, f"limit of {where}", limits, LIMITS[kind])
@@ -128,6 +131,15 @@ def _entry(path: Path, kind: Kind, name: str, table: object) -> Entry:
     subject = _located(path, kind, table[kind])
     options |= {key: _located(path, kind, value) for key in FILES if isinstance(value := options.get(key), str)}
     return Entry(kind=kind, name=name, subject=subject, options=options, limits=limits, dataset=dataset)
+
+
+def _keys_of_models() -> tuple[str, ...]:
+    """Return the keys of a model: its own, and options of estimates and exports."""
+    from ..kinds import compile_options
+    from ..options.option import SOURCE_OPTIONS
+    from ..simulator import KEYWORDS
+
+    return ("model", "limits", "dataset", *dict.fromkeys((*KEYWORDS, *compile_options(), *SOURCE_OPTIONS)))
 
 
 def _dataset(path: Path, name: str, where: str, table: Any) -> dict[str, str]:
@@ -147,8 +159,8 @@ def _located(path: Path, kind: Kind, subject: str) -> str:
     return f"{beside}{separator}{name}" if kind == "kernel" or beside.exists() else subject
 
 
-def _check_names(path: Path, what: str, given: Iterable[str], known: Any) -> None:
+def _check_names(path: Path, what: str, given: Iterable[str], known: Any, *, hint: str = "") -> None:
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         message = f"{unknown!r} is no {what} in {path}{nearest(unknown, known) or '.'}"
-        raise ConfigError(message, hint=f"Choose from {', '.join(known)}.", path=str(path), name=unknown)
+        raise ConfigError(message, hint=hint or f"Choose from {', '.join(known)}.", path=str(path), name=unknown)

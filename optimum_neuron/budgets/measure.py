@@ -7,6 +7,7 @@ they read is not known. `weights.py` has the values that a model's weights decid
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
@@ -35,8 +36,12 @@ class Measured:
     operators: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Calls of each operator by module, as "aten.mm in model.layers.0-3.mlp", or by line of a script; of a kernel,
     instructions by the text of their line."""
+    flops: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """FLOPs of these operators, by the same names, of models and scripts."""
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """On what they were measured: instance, target, cores."""
+    given: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What they were measured with: the options of the entry, and versions of libraries."""
     problem: str = ""
     """Why there are no times; empty if there are."""
 
@@ -45,7 +50,9 @@ class Measured:
         return Measured(
             values={**self.values, **other.values},
             operators={**self.operators, **other.operators},
+            flops={**self.flops, **other.flops},
             facts={**self.facts, **other.facts},
+            given={**self.given, **other.given},
             problem=" ".join(filter(None, (self.problem, other.problem))),
         )
 
@@ -60,6 +67,12 @@ def measure(entry: Entry) -> Measured:
     Raises:
         NeuronError: the model, kernel, or script cannot be read, or an option is wrong.
     """
+    options = {entry.kind: entry.subject, **entry.options, **({"dataset": entry.dataset} if entry.dataset else {})}
+    given = {**{name: str(value) for name, value in options.items()}, **BUDGETS.versions()}
+    return dataclasses.replace(_measured(entry), given=given)
+
+
+def _measured(entry: Entry) -> Measured:
     if entry.kind == "script":
         return _measured_script(entry)
     if entry.kind == "kernel":
@@ -123,10 +136,11 @@ def _measured_model(entry: Entry) -> Measured:
         "num_operators": sum(graph.num_calls for graph in report.graphs),
         "flops": sum(graph.flops for graph in report.graphs),
     }
-    operators: dict[str, int] = {}
+    operators, work = collections.Counter[str](), collections.Counter[str]()
     for one in report.operators:
         key = f"{one.calls.op} in {', '.join(path or 'top level' for path in one.calls.module_paths) or 'top level'}"
-        operators[key] = operators.get(key, 0) + one.calls.count
+        operators[key] += one.calls.count
+        work[key] += one.flops
     facts, problem = {"instance": report.instance.name, "target": report.target.value.name}, ""
     if buckets := _prompt_buckets(report.config):
         facts["buckets"] = ",".join(map(str, buckets))
@@ -141,7 +155,7 @@ def _measured_model(entry: Entry) -> Measured:
     else:
         facts |= {"instance": result.instance.value, "cores": str(result.num_cores.value)}
         values |= {name: one.value for name, one in result.quantities.items() if name in LIMITS["model"]}
-    return Measured(values=values, operators=operators, facts=facts, problem=problem)
+    return Measured(values=values, operators=dict(operators), flops=dict(work), facts=facts, problem=problem)
 
 
 def _options_of_graphs(entry: Entry) -> dict[str, Any]:
@@ -199,10 +213,10 @@ def _measured_kernel(entry: Entry) -> Measured:
         "psum_bytes": psum.peak,
         "roofline_share": analysis.roofline_share,
     }
-    operators: dict[str, int] = {}
+    operators = collections.Counter[str]()
     for cost in costs_of(analysis):
-        operators[cost.source] = operators.get(cost.source, 0) + cost.num_instructions
-    return Measured(values=values, operators=operators, facts={"target": analysis.target})
+        operators[cost.source] += cost.num_instructions
+    return Measured(values=values, operators=dict(operators), facts={"target": analysis.target})
 
 
 def _measured_script(entry: Entry) -> Measured:
@@ -220,9 +234,10 @@ def _measured_script(entry: Entry) -> Measured:
         "num_calls": sum(graph.num_calls for graph in run.profile.graphs),
         "device_ms": run.profile.device_us / 1e3,
     }
-    operators: dict[str, int] = {}
+    operators, work = collections.Counter[str](), collections.Counter[str]()
     for row in run.profile.rows():
         key = f"{row.operator} in {row.module_path or row.source_line or row.graph}"
-        operators[key] = operators.get(key, 0) + row.num_calls
+        operators[key] += row.num_calls
+        work[key] += row.flops
     targets = sorted({machine.target for machine in run.profile.machines})
-    return Measured(values=values, operators=operators, facts={"target": ", ".join(targets)})
+    return Measured(values=values, operators=dict(operators), flops=dict(work), facts={"target": ", ".join(targets)})

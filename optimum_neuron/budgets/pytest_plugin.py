@@ -157,7 +157,7 @@ def assert_within(neuron_target: str | None) -> Callable[..., None]:
         if neuron_target is not None:
             options.setdefault("instance", neuron_target)
         entry = Entry(kind="model", name=str(model), subject=str(model), options=options, limits=limits)
-        if failed := [row.sentence for row in rows_of(entry, measure(entry), {}) if not row.passed]:
+        if failed := [row.sentence for row in rows_of(entry, measure(entry), None) if not row.passed]:
             raise AssertionError("\n".join(failed))
 
     return check

@@ -5,8 +5,10 @@ Recorded values are in a file beside the budget, `neuron.budget.json`, which bel
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from .measure import Measured, measure
 FORMAT = 1
 MOVED = 0.001
 """Share of a value from which a change is one."""
+_LAYER = re.compile(r"(?<=\.)\d+(-\d+)?(?=[.,]|$)")
+"""Numbers of layers in the path of a module."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,8 @@ class BudgetReport:
     rows: tuple[Row, ...]
     """Values with a limit, or that moved."""
     reasons: Mapping[str, tuple[str, ...]]
-    """By entry whose values moved: operators or instructions that there are more or less of, largest change first."""
+    """By entry whose values moved: options and versions that changed, then operators or instructions whose number or
+    FLOPs did."""
     measured: Mapping[str, Measured]
     """By entry."""
 
@@ -151,9 +156,9 @@ def check_budget(path: str | Path | None = None, *, record: bool = False) -> Bud
     for entry in entries:
         with Step(f"Measuring {entry.name}"):
             measured[entry.name] = measure(entry)
-    rows = [row for entry in entries for row in rows_of(entry, measured[entry.name], recorded.get(entry.name, {}))]
+    rows = [row for entry in entries for row in rows_of(entry, measured[entry.name], recorded.get(entry.name))]
     moved = list(dict.fromkeys(row.entry for row in rows if row.moved))
-    reasons = {name: _reasons(measured[name].operators, recorded[name]["operators"]) for name in moved}
+    reasons = {name: _reasons(measured[name], recorded[name]) for name in moved}
     if record:
         data = {"format": FORMAT, "entries": {name: one.to_dict() for name, one in measured.items()}}
         text = json.dumps(data, indent=1, sort_keys=True) + "\n"
@@ -161,26 +166,28 @@ def check_budget(path: str | Path | None = None, *, record: bool = False) -> Bud
     return BudgetReport(path=path, rows=tuple(rows), reasons=reasons, measured=measured)
 
 
-def _recorded(path: Path) -> dict[str, Any]:
+def _recorded(path: Path) -> dict[str, Measured]:
     if not path.is_file():
         return {}
     try:
         data = parse_json(path.read_bytes())
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']}, not {FORMAT}")
-        return dict(data["entries"])
-    except (OSError, ValueError, TypeError, LookupError) as error:
+        entries = {name: Measured(**one) for name, one in data["entries"].items()}
+        parts = [part for one in entries.values() for part in (one.values, one.operators, one.flops)]
+        if wrong := next(
+            (value for part in parts for value in part.values() if not isinstance(value, (int, float))), ""
+        ):
+            raise ValueError(f"{wrong!r} is not a number")
+        return entries
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         message = f"{path} is no record of a budget: {error}."
         raise ConfigError(message, hint="Remove it, and record again with --record.", path=str(path)) from error
 
 
-def rows_of(entry: Entry, measured: Measured, recorded: Mapping[str, Any]) -> list[Row]:
-    """Return the values of an entry that have a limit, or that moved.
-
-    Args:
-        recorded: its `Measured` of the recorded run, as plain data; empty without one.
-    """
-    before = recorded.get("values", {})
+def rows_of(entry: Entry, measured: Measured, recorded: Measured | None) -> list[Row]:
+    """Return the values of an entry that have a limit, or that moved since the recorded run."""
+    before = {} if recorded is None else recorded.values
     rows = [
         Row(
             entry=entry.name,
@@ -197,13 +204,29 @@ def rows_of(entry: Entry, measured: Measured, recorded: Mapping[str, Any]) -> li
     return [row for row in rows if row.limit is not None or row.moved]
 
 
-def _reasons(now: Mapping[str, int], before: Mapping[str, int], most: int = 8) -> tuple[str, ...]:
-    changes = {name: now.get(name, 0) - before.get(name, 0) for name in {**before, **now}}
+def _reasons(now: Measured, before: Measured, most: int = 8) -> tuple[str, ...]:
+    """Say which options and versions changed, then which operators: by calls, or with the same calls by FLOPs."""
+    texts = []
+    if before.given:
+        names = [name for name in {**before.given, **now.given} if now.given.get(name) != before.given.get(name)]
+        texts = [f"{name}: {before.given.get(name, 'not set')} -> {now.given.get(name, 'not set')}" for name in names]
+    calls, work = _changes(now.operators, before.operators), _changes(now.flops, before.flops)
+    operators = [f"{calls[name]:+d} {name}" + (f", {work[name]:+.3g} FLOPs" if work[name] else "") for name in calls]
+    operators += [f"{work[name]:+.3g} FLOPs of {name}" for name in work if name not in calls]
+    texts += operators[:most]
+    if len(operators) > most:
+        texts.append(f"and {len(operators) - most} more operators")
+    return tuple(texts) or ("the same options and operators: their sizes or the constants of estimates changed",)
+
+
+def _changes(now: Mapping[str, int], before: Mapping[str, int]) -> collections.Counter[str]:
+    """Return what there is more or less of, the largest change first; a model with more layers has more of the same."""
+    changes = collections.Counter[str]()
+    for sign, counts in ((1, now), (-1, before)):
+        for name, count in counts.items():
+            changes[_LAYER.sub("*", name)] += sign * count
     largest = sorted((name for name in changes if changes[name]), key=lambda name: (-abs(changes[name]), name))
-    texts = [f"{changes[name]:+d} {name}" for name in largest[:most]]
-    if len(largest) > most:
-        texts.append(f"and {len(largest) - most} more")
-    return tuple(texts) or ("the same operators: sizes, options, or versions changed",)
+    return collections.Counter({name: changes[name] for name in largest})
 
 
 def shown(value: Value | None) -> str:

@@ -80,6 +80,9 @@ def test_what_moved_since_the_recorded_run(budget):
     (row,) = (row for row in report.rows if row.quantity == "num_instructions")
     assert (row.value, row.recorded, row.passed, row.moved) == (4, 3, False, True)
     assert report.reasons["double"] == ("+1 nisa.activation(tile, nl.exp, tile)",)
+    source.write_text(KERNEL)
+    path.write_text(path.read_text().replace("128x64", "128x512"))
+    assert check_budget(path).reasons["double"] == ("arguments: ['128x64'] -> ['128x512']",)
 
 
 def test_model_is_measured_as_estimate_and_check_do(tmp_path):
@@ -94,6 +97,14 @@ def test_model_is_measured_as_estimate_and_check_do(tmp_path):
     expected = estimate(tmp_path / "tiny", instance="trn1.2xlarge", sequence_length=32)
     assert rows["tpot_ms"].value == expected.tpot_ms.value
     assert any(name.startswith("aten.") and "layers.0" in name for name in report.measured["chat"].operators)
+    assert sum(report.measured["chat"].flops.values()) == report.measured["chat"].values["flops"] > 0
+    check_budget(path, record=True)
+    config = json.loads((tmp_path / "tiny/config.json").read_text())
+    (tmp_path / "tiny/config.json").write_text(
+        json.dumps(config | {"num_hidden_layers": config["num_hidden_layers"] + 1})
+    )
+    texts = check_budget(path).reasons["chat"]
+    assert all(text.startswith("+") and "layers.*" in text for text in texts if " in " in text), texts
 
 
 def test_constants_of_a_budget_are_beside_it_and_read_again(tmp_path):
@@ -180,6 +191,7 @@ def test_script_that_fails_is_past_its_limits(tmp_path, own_home):
         ('[models.chat]\nmodel = "x"\ndataset = "a.csv"\n', {"entry": "chat"}),
         ('[models.chat]\nmodel = "x"\ndataset = { file = "a.csv", columns = "a" }\n', {"name": "columns"}),
         ('[scripts.a]\nscript = "a.py"\n[kernels.a]\nkernel = "a.py:b"\n', {"name": "a"}),
+        ('[models.chat]\nmodel = "x"\nsequence_lenght = 8\n', {"name": "sequence_lenght"}),
         ("models = 3 = 4", {}),
     ],
 )
@@ -194,9 +206,10 @@ def test_folder_without_a_budget_and_damaged_record(budget, tmp_path):
     with raises(ConfigError, path=str(tmp_path)):
         find_budget(tmp_path)
     path = budget()
-    record_file(path).write_text("{}")
-    with raises(ConfigError, path=str(record_file(path))):
-        check_budget(path)
+    for entries in ("5", '{"double": [1]}', '{"double": {"values": 3}}', '{"double": {"values": {"total_us": "x"}}}'):
+        record_file(path).write_text(f'{{"format": 1, "entries": {entries}}}')
+        with raises(ConfigError, path=str(record_file(path))):
+            check_budget(path)
 
 
 def test_command_exits_with_1_past_a_limit(cli, budget, tmp_path):
