@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "fidelity"))
 
 import nki_report
+import numpy as np
 from cases import Row, read_rows
 from fit import PRIORS
 from report import (
@@ -34,7 +35,7 @@ from report import (
     summary,
 )
 from structures import SHIPPED, STRUCTURES
-from training import published_mfu, training_mfu, training_rows
+from training import published_mfu, training_errors, training_mfu, training_rows
 
 DOCS = Path(__file__).parents[1] / "docs"
 FILE, DETAILS, ROWS = DOCS / "fidelity.md", DOCS / "fidelity-details.md", DOCS / "fidelity.csv"
@@ -57,8 +58,10 @@ NAMES = {
     "inf1-pipeline.throughput_per_s": ("NeuronCore Pipeline, throughput *", None),
     "vit.latency_ms": ("vision transformers, latency", None),
     "vit.throughput_per_s": ("vision transformers, throughput", None),
-    "diffusion.latency_ms": ("diffusion pipelines, latency of a picture *", 0.15),
-    "diffusion.throughput_per_s": ("diffusion pipelines, pictures per second *", None),
+    "graph.latency_ms": ("CLIP and Perceiver, latency *", 0.20),
+    "graph.throughput_per_s": ("CLIP and Perceiver, throughput *", 0.20),
+    "diffusion.latency_ms": ("diffusion pipelines, latency of a picture *", 0.20),
+    "diffusion.throughput_per_s": ("diffusion pipelines, pictures per second *", 0.20),
     "mixture.tpot_ms": ("mixtures of experts, time per output token *", 0.20),
     "mixture.ttft_ms": ("mixtures of experts, time to first token *", None),
     "mixture.decode_ms": ("mixtures of experts, profile of a decode step *", None),
@@ -167,7 +170,14 @@ LIMITS = """## Limits of prediction
 - **CodeLlama on Trainium.** Single prompts of 4,096 and 8,192 tokens took 869 and 2373 ms, and 339 and 989 ms on
   Inferentia2, which has the same cores; the published tokens per second of these rows are 0.43 to 0.65 of what their
   own times imply. They are scored as published.
+- **First tokens that are more than 25 % off.** Of the 19 nested ones, six are of Llama 2 70B, 26 to 28 % too long; four
+  of Llama 3 8B, whose fold takes "BSH prompts are slower too" because of three rows of Llama 2 13B under TGI; and four
+  of one configuration that published 242 to 478 ms (the next point). Large batches of Llama 2 13B took twice as long.
+  If the links of slow prompts kept their rate, 77.6 % would be within 25 % instead of 75.0 %, but all rows together
+  would be explained less well, and 70 % instead of 74 % of the rows held out; so this is not assumed.
 - **Releases and days.** Prefill of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
+- **Intervals of mixtures.** The values are of four families. Those of three are within 25 %; steps of the fourth, with
+  56 layers of small experts, take up to 2.8 times the prediction, which no interval of the other three holds.
 - **Mixtures of experts.** Stacks on NxD load the experts of each token where tokens choose fewer than there are, and
   send every token through all of them otherwise (`ExpertMLPsV2.forward`: selective loading). Exceptions: Qwen3-30B-A3B
   took 14 s to its first token with a batch of 4, and 1.5 to 2.4 s with 32. Two device profiles read twice the bytes of
@@ -196,8 +206,11 @@ LIMITS = """## Limits of prediction
   tokens (options of the published commands); the estimate with these options is 10 % too long, without them 2.2 times.
   Pass `--sequence_parallel` and `--prefill_buckets` as you export. Models of other sizes took twice their prediction.
 - **Small heads.** Prefill profiles of Phi-1.5 and Falcon-7B, with heads of 64, took 1.7 to 2.9 times the prediction.
-- **gpt-oss-120b, CLIP, PixArt.** gpt-oss has no published prompt length. CLIP's published batch is 100 captions for one
-  image, or as many of each. Diffusion transformers take 1.5 to 1.9 times their counted time.
+- **gpt-oss-120b, PixArt.** gpt-oss has no published prompt length. Diffusion transformers take 1.5 to 1.9 times their
+  counted time.
+- **CLIP and Perceivers.** The published script of CLIP has 100 short captions for each batch of images. Runs of one
+  image took 1.3 to 1.7 times the predicted time; with 14 batches in flight, copies of images overlap with runs, which
+  those of other networks in the table did not. The Perceiver whose inputs have 261 channels took 2.1 times as long.
 - **Trainium3.** There are no published values to compare with. The estimate uses documented rates and the factors of
   NeuronCore-v2.
 - **Servers under load.** The estimate does not include HTTP and detokenization; it includes queueing only for a given
@@ -214,7 +227,10 @@ LIMITS = """## Limits of prediction
 - **Diffusion.** The table has three published settings of two U-Nets, and none of a diffusion transformer. SDK releases
   differ by a fifth. The structure (unfused attention, guidance on two cores, host time of a step) was chosen with these
   three settings in view.
-- **Training.** The estimate assumes one MFU, the median of published values. A model by operator had larger errors.
+- **Training.** The estimate assumes one MFU, the median of published values. A model by operator had larger errors. The
+  exchange of gradients between instances is not counted: with two microbatches a step on 16 instances, BERT-large took
+  2.2 times as long. Llama 2 7B went from 49.8 sequences a second (SDK 2.13.1) to 95.1 (2.21.0), and some published
+  layouts multiply to more cores than the instances have.
 """
 
 
@@ -367,7 +383,8 @@ def _training(rows: list) -> str:
         for mfu in [published_mfu(row)]
     ]
     header = ("model", "layout", "instances", "SDK", "published, sequences/s", "predicted", "published MFU", "error")
-    return _table(header, lines)
+    error = _percent(float(np.median(np.abs(training_errors(rows)))))
+    return _table(header, lines) + f"\nMedian error without the family of a row: {error}; the goal is 7.0 %.\n"
 
 
 def _write_rows(groups: dict[str, list[Scored]]) -> None:

@@ -50,6 +50,9 @@ CONTRIBUTED = "contrib/models"
 SEQUENCE_PARALLEL = {"llama70b_perf_comparison.csv": (2048, 4096, 8192, 12288)}
 """Tables of runs with sequence parallelism, and the buckets of their prompts: options of the commands that the tutorial
 trn2-llama3.3-70b-tutorial.rst beside the table publishes with it."""
+CAPTIONS = 100
+"""Texts of a run of CLIP: the published script (aws-neuron-sdk, hf-openai-clip_benchmark.py) has the names of the
+classes of CIFAR-100, and repeats one image. "a photo of a sweet_pepper", one of the longest, is 9 tokens."""
 BATCH_FIRST_SINCE = "2024-05-03"
 """Day from which optimum-neuron compiles Llama with the layout BSH: github.com/huggingface/optimum-neuron, pull request
 587."""
@@ -148,7 +151,7 @@ def cases(rows: Iterable[Row]) -> list[Case]:
             made.append(Case(row=row, predict=_decoder(row, shared)))
         elif row.category == "served":
             made.append(Case(row=row, predict=_served(row, loads)))
-        elif row.category in ("encoder", "cnn", "vit"):
+        elif row.category in ("encoder", "cnn", "vit", "graph"):
             made.append(Case(row=row, predict=_graph(row)))
         elif row.category == "diffusion":
             made.append(Case(row=row, predict=_pipeline(row)))
@@ -300,8 +303,12 @@ def _graph_work(model: str, batch: int, sequence_length: int | None, family: str
         values = json.loads((HERE / "models.json").read_text())[model]
         (Path(folder) / "config.json").write_text(json.dumps(values))
         shapes = {"sequence_length": sequence_length} if sequence_length else {}
+        if values["model_type"] == "clip":
+            shapes |= {"text_batch_size": CAPTIONS, "image_batch_size": batch}
+        else:
+            shapes["batch_size"] = batch
         auto_cast = auto_cast_of(EstimateRequest(), TARGETS[family], float32=True)
-        options = {"batch_size": batch, "torch_dtype": "float32", "auto_cast": auto_cast, "instance_type": family}
+        options = {"torch_dtype": "float32", "auto_cast": auto_cast, "instance_type": family}
         program = capture_model(load_source(folder), **options, **shapes).program
     (name,) = program.graphs
     return work_of_program(program, name, auto_cast=auto_cast)

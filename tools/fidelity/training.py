@@ -41,5 +41,13 @@ def training_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def training_mfu(rows: Iterable[Row]) -> float:
-    """Median over the rows of language models with several kinds of parallelism."""
-    return float(np.median([published_mfu(row) for row in training_rows(rows) if not row.model.startswith("bert")]))
+    """Median over the rows of language models with several kinds of parallelism that are not held out."""
+    own = [row for row in training_rows(rows) if not row.model.startswith("bert") and not row.use]
+    return float(np.median([published_mfu(row) for row in own]))
+
+
+def training_errors(rows: Iterable[Row]) -> list[float]:
+    """Relative errors of sequences per second, each row predicted without its family."""
+    rows = training_rows(rows)
+    usual = {family: training_mfu(row for row in rows if row.family != family) for family in {r.family for r in rows}}
+    return [usual[row.family] / published_mfu(row) - 1 for row in rows]
