@@ -59,7 +59,7 @@ def grid_plots(page: Page, grid: Sequence[Data]) -> str:
     for name, title in titles.items():
         points = [_grid_point(one, name) for one in grid if one[name] is not None]
         x, y = Axis(label="compiled length, tokens", log=True), Axis(label=title.lower(), unit="ms", log=True)
-        if plot := page.lines(f"grid-{name}", points, x, y, legend="batch size"):
+        if plot := page.lines(f"grid-{name}", points, x, y):
             plots.append(f"<div><h3>{title}</h3>{plot}</div>")
     return f'<div class="plots">{"".join(plots)}</div>' if plots else ""
 
@@ -68,7 +68,7 @@ def _grid_point(one: Data, name: str) -> dict[str, Any]:
     quantity = one[name]
     tip = f"batch {one['batch_size']}, length {one['sequence_length']:,}\n{_with_interval(name, quantity)}"
     ends = {"y": quantity["value"], "low": quantity["low"], "high": quantity["high"]}
-    return {"x": one["sequence_length"], **ends, "series": str(one["batch_size"]), "tip": tip}
+    return {"x": one["sequence_length"], **ends, "series": f"batch {one['batch_size']}", "tip": tip}
 
 
 def comparison_page(data: Data) -> Page:

@@ -67,9 +67,9 @@ class Page:
         """
         return self._plot(name, "scatter", points, x=x, y=y)
 
-    def lines(self, name: str, points: Rows, x: Axis, y: Axis, *, legend: str = "") -> str:
+    def lines(self, name: str, points: Rows, x: Axis, y: Axis) -> str:
         """Return a plot of lines through points `{x, y, low, high, series, tip}`; low and high are None for no band."""
-        return self._plot(name, "lines", points, x=x, y=y, legend=legend)
+        return self._plot(name, "lines", points, x=x, y=y)
 
     def stacked(self, name: str, rows: Rows, *, limits: Rows = (), unit: str = "bytes") -> str:
         """Return horizontal bars of parts `{row, part, value, tip}`, and marks at limits `{row, value, tip}`."""

@@ -21,14 +21,20 @@ function axisOf(axis, more) {
   };
 }
 
+// Ticks of a logarithmic axis whose values are so near that the usual ones, which have one leading digit, are few.
+function nearTicks(axis, rows, names) {
+  const [low, high] = d3.extent(rows.flatMap((row) => names.map((name) => row[name])).filter((value) => value > 0));
+  return axis.log && high / low < 8 ? { ticks: d3.ticks(low, high, 5) } : {};
+}
+
 const across = (width) => ({ labelOffset: 40, ticks: Math.max(2, Math.min(8, Math.floor(width / 110))) });
 const unique = (rows, name) => [...new Set(rows.map((row) => row[name]))];
 const withInterval = (rows) => rows.filter((row) => row.low !== null && row.low !== undefined);
 const pointTip = (rows) => Plot.tip(rows, Plot.pointer({ x: "x", y: "y", title: "tip", lineWidth: 40, lineHeight: 1.4 }));
 
-function colorsOf(rows, name, label) {
+function colorsOf(rows, name) {
   const domain = unique(rows, name);
-  return { domain, range: COLORS, legend: domain.length > 1, label };
+  return { domain, range: COLORS, legend: domain.length > 1 };
 }
 
 function barFrame(names, width, height) {
@@ -40,23 +46,26 @@ const DRAW = {
   scatter({ rows, x, y }, width) {
     const front = rows.filter((row) => row.front).sort((one, other) => one.x - other.x);
     const faint = { stroke: "group", strokeOpacity: 0.3 }, place = { x: "x", y: "y" };
-    const label = { ...place, text: "label", dx: 9, dy: -9, textAnchor: "start", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4 };
+    const label = { ...place, text: "label", dy: -9, fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4 };
+    const [left, right] = d3.extent(rows, (row) => row.x), isRight = (row) => row.x > left ** 0.3 * right ** 0.7;
     return {
       width, height: 440, marginLeft: 64, marginRight: 90, marginTop: 28, marginBottom: 44,
-      color: colorsOf(rows, "group"), x: axisOf(x, across(width)), y: axisOf(y), marks: [
+      color: colorsOf(rows, "group"), x: axisOf(x, { ...across(width), ...nearTicks(x, rows, ["x", "x_low", "x_high"]) }),
+      y: axisOf(y, nearTicks(y, rows, ["y", "y_low", "y_high"])), marks: [
         Plot.ruleX(rows, { x: "x", y1: "y_low", y2: "y_high", ...faint }),
         Plot.ruleY(rows, { y: "y", x1: "x_low", x2: "x_high", ...faint }),
         Plot.line(front, { ...place, stroke: "currentColor", strokeDasharray: "5 4" }),
         Plot.dot(rows, { ...place, fill: "group", r: (row) => (row.front ? 6 : 3.5), stroke: "var(--paper)" }),
-        Plot.text(front, label), pointTip(rows),
+        Plot.text(front.filter((row) => !isRight(row)), { ...label, dx: 9, textAnchor: "start" }),
+        Plot.text(front.filter(isRight), { ...label, dx: 9, textAnchor: "end" }), pointTip(rows),
       ],
     };
   },
-  lines({ rows, x, y, legend }, width) {
+  lines({ rows, x, y }, width) {
     const place = { x: "x", y: "y" };
     return {
       width, height: 310, marginLeft: 64, marginRight: 24, marginTop: 28, marginBottom: 44,
-      color: colorsOf(rows, "series", legend), y: axisOf(y, { zero: !y.log }),
+      color: colorsOf(rows, "series"), y: axisOf(y, { zero: !y.log, ...nearTicks(y, rows, ["y", "low", "high"]) }),
       x: axisOf(x, { ...across(width), ...(x.log ? { base: 2, ticks: unique(rows, "x").sort(d3.ascending) } : {}) }), marks: [
         Plot.areaY(withInterval(rows), { x: "x", y1: "low", y2: "high", fill: "series", fillOpacity: 0.13 }),
         Plot.lineY(rows, { ...place, stroke: "series", strokeWidth: 2 }),

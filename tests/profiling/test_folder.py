@@ -12,8 +12,7 @@ from optimum_neuron.errors import ArtifactError, ConfigError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.profiling import calls_of, profile_folder
 from optimum_neuron.runtime import held_cores
-from optimum_neuron.simulator import constants, estimate
-from optimum_neuron.simulator.fitted import to_file
+from optimum_neuron.simulator import FORMAT, constants, estimate
 from tests.encoders import save_tiny_encoder
 from tests.raising import raises
 from tests.seq2seq import SHAPES as SEQ2SEQ, save_tiny_seq2seq
@@ -110,7 +109,7 @@ def test_profile_with_own_constants_matches_estimate_with_them(tmp_path, export_
     core = dataclasses.replace(own.cores[2], launch_us=4 * own.cores[2].launch_us)
     mine = dataclasses.replace(own, cores={**own.cores, 2: core}, scale={"decoder.tpot_ms": 1.5})
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps(to_file(mine)))
+    path.write_text(json.dumps({"format": FORMAT, **dataclasses.asdict(mine)}))
     expected = estimate(export_folder, sequence_length=48, output_length=28, constants=path)
     prompt, step = profile_folder(export_folder, prompt_length=20, num_steps=28, constants=path).graphs
     assert prompt.total_us == pytest.approx(1e3 * expected.ttft_ms.value, rel=1e-9)
