@@ -34,6 +34,8 @@ class SequenceSlots:
         self._sequences: Sequences | None = None
         self.lengths_S = torch.zeros(self.num_slots, dtype=torch.long)
         """Tokens of each slot."""
+        self._adapters: dict[int, str | None] = {}
+        """The adapter that each slot's prompt was read with."""
 
     def __call__(
         self,
@@ -65,6 +67,7 @@ class SequenceSlots:
             )
         begins_R = (positions_RT == 0).any(1)
         if not bool(begins_R.any()):
+            self._check_adapters(slots, adapter_names)
             return self.extend(slots, ids_RT, positions_RT[:, 0])
         if not bool(begins_R.all()):
             raise ShapeError(
@@ -104,6 +107,7 @@ class SequenceSlots:
             for row, slot in enumerate(slots):
                 self._sequences.adopt(slot, begun, row)
         self.lengths_S[list(slots)] = mask_RT.long().sum(1)
+        self._adapters |= zip(slots, [None] * len(slots) if adapter_names is None else adapter_names, strict=True)
         return output.logits
 
     def extend(self, slots: Sequence[int], ids_RT: torch.Tensor, positions_R: torch.Tensor) -> torch.Tensor:
@@ -139,6 +143,17 @@ class SequenceSlots:
         results = self._sequences.run(run)
         self.lengths_S[rows] = positions_R.long() + num_tokens
         return results["logits"][rows]
+
+    def _check_adapters(self, slots: Sequence[int], names: Sequence[str] | None) -> None:
+        """Check that sequences go on with the adapters of their prompts."""
+        held = [self._adapters.get(slot) for slot in slots]
+        if names is not None and list(names) != held:
+            raise ShapeError(
+                f"New tokens name the adapters {list(names)}, but the prompts of these sequences had {held}.",
+                hint="Pass the adapters of the prompts, or begin at 0 with whole prompts.",
+                adapters=list(names),
+                held=held,
+            )
 
     def _check(self, slots: Sequence[int], num_rows: int) -> None:
         """Check that each row has a slot of its own."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, invalid_choice
 from ..hardware import TARGETS, instance_for_cores
+from ..options.sizes import sizes_up_to
 from .autobucketing import generate_buckets_for_cte, generate_buckets_for_tkg
 from .config import NeuronConfig, computed
 from .keywords import DEFAULTS, DERIVED, LISTS, NAMES, OF_EXPERTS
@@ -105,8 +106,8 @@ def export_options(config: InferenceConfig) -> dict[str, Any]:
         "instance_type": _instance(neuron),
         **_features(neuron),
     }
-    if neuron.windowed_context_encoding_size is not None:
-        options["prefill_chunk_size"] = neuron.windowed_context_encoding_size
+    if (window := neuron.windowed_context_encoding_size) is not None:
+        options |= {"prefill_chunk_size": window, "prefill_buckets": sizes_up_to(options["prefill_buckets"], window)}
     if neuron.speculation_length or neuron.enable_eagle_speculation:
         if num_rows(neuron) > 1:
             raise ConfigError(

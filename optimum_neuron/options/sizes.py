@@ -26,6 +26,15 @@ def default_buckets(first: int, length: int) -> tuple[int, ...]:
     return (*rising[:-1], length)
 
 
+def sizes_up_to(sizes: Iterable[int], most: int) -> tuple[int, ...]:
+    """Return the sizes below a limit, and the limit at the end.
+
+    >>> sizes_up_to((16, 64, 256), 128)
+    (16, 64, 128)
+    """
+    return (*(size for size in sizes if size < most), most)
+
+
 def is_count(value: object) -> bool:
     """Return whether a value is an integer of at least 1; booleans and 1.0 are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -24,6 +24,7 @@ from transformers import PretrainedConfig
 from ..errors import ConfigError, ModelError, NotExportedError
 from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization, require_rows
 from ..options.option import check_known
+from ..options.sizes import sizes_up_to
 from ..sources import load_source
 from .checks import (
     check_kinds,
@@ -224,7 +225,8 @@ class NeuronModelBase:
         self._before_compile("enable_window_context_decoder")
         check_unroll({"unroll": unroll}, self.config)
         sizes("window_context_length", window_context_length)
-        self._options |= {"prefill_chunk_size": window_context_length}
+        buckets = sizes_up_to(self._options.get("prefill_buckets", ()), window_context_length)
+        self._options |= {"prefill_chunk_size": window_context_length, "prefill_buckets": buckets}
 
     def _before_compile(self, method: str) -> None:
         if self._model is not None:
@@ -313,7 +315,9 @@ class NeuronModelBase:
         logits = logits.float()
         if self.neuron_config.log_softmax_scores:
             logits = logits.log_softmax(-1)
-        return logits.to(getattr(torch, self.neuron_config.cast_logits_dtype)).float()
+        if (dtype := self.neuron_config.cast_logits_dtype) == "float32":
+            return logits
+        return logits.to(getattr(torch, dtype)).float()
 
     @property
     def generation_sampling(self) -> Sampling | None:

@@ -17,6 +17,7 @@ from ..hardware import instance_for_cores
 from ..modeling import require_heads
 from ..options.configuration import CONFIG_FILE
 from ..options.peer_attributes import joined
+from ..options.sizes import sizes_up_to
 from ..options.value_types import COUNT, check_types
 from ..serving import ModelSpec
 from ..sources import find_folder, load_source, quantization, quantization_of, read_config
@@ -251,6 +252,8 @@ def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) 
         {name: value for name, value in own.items() if value is not None},
         ((f"override_neuron_config: {name}", name, value) for name, value in found.export.items()),
     )
+    if (chunk := options.get("prefill_chunk_size")) and "prefill_buckets" in options:
+        options["prefill_buckets"] = sizes_up_to(options["prefill_buckets"], chunk)
     length = options.get("sequence_length")
     for name, sizes in env.vllm_buckets().items():
         if name not in options:

@@ -163,6 +163,8 @@ def test_buckets():
     config.neuron_config.token_generation_batches = [2]
     assert generate_buckets_for_tkg(config)[:4] == [[4, 128], [4, 256], [4, 512], [2, 128]]
     assert export_options(config)["decode_buckets"] == (128, 256, 512)
+    config.neuron_config.windowed_context_encoding_size = 192
+    assert export_options(config)["prefill_buckets"] == (128, 192)
 
 
 def test_probabilities_are_those_of_transformers():

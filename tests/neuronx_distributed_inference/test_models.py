@@ -336,6 +336,14 @@ def test_each_row_has_its_adapter(checkpoint, reference, tmp_path):
         expected = torch.stack([wrapped(ids).logits[0, -1], reference(ids).logits[0, -1]])
     actual = model(ids, adapter_ids=["one", "__base__"]).logits[:, -1]
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    step = {"position_ids": torch.full((2, 1), 6), "seq_ids": torch.arange(2)}
+    with raises(ShapeError, held=["one", "__base__"]):
+        model(ids[:, :1], adapter_ids=["__base__", "one"], **step)
+    with torch.no_grad():
+        longer = torch.cat([ids, ids[:, :1]], 1)
+        expected = torch.stack([wrapped(longer).logits[0, -1], reference(longer).logits[0, -1]])
+    actual = model(ids[:, :1], adapter_ids=["one", "__base__"], **step).logits[:, -1]
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
     model.close()
 
 

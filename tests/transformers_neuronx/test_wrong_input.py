@@ -120,6 +120,8 @@ def test_wrong_calls_before_a_compile_are_refused(checkpoint):
             model.enable_speculative_decoder(wrong)
     with raises(ConfigError, option="window_context_length"):
         model.enable_window_context_decoder(0)
+    model.enable_window_context_decoder(8)
+    assert model._options["prefill_buckets"] == (8,)
 
 
 def test_wrong_prompts_are_refused(model, caplog):

@@ -55,6 +55,8 @@ def test_keywords_of_nxd_inference_are_options(checkpoint, caplog, form):
     assert found["prefill_buckets"] == (128, 256) and found["decode_buckets"] == (32, 128, 256)
     assert found["quantized"] and found["on_device_sampling_config"] == {"global_topk": 64}
     assert [record.args[0] for record in caplog.records if "Without effect" in record.msg] == ["skip_warmup"]
+    chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 192}
+    assert options(checkpoint, **chunks, **form)["prefill_buckets"] == (128, 192)
 
 
 def test_keywords_of_the_plugin_are_options_with_its_checks(checkpoint):
