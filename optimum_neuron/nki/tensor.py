@@ -86,9 +86,11 @@ class NkiTensor(Elements):
         refuse(Rule.ASSIGNMENT, of=self)
 
     def _full_key(self, key: object) -> list[Any]:
-        keys = list(key) if isinstance(key, tuple) else [key]
-        keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in keys]
-        given = len(keys) - sum(item is None or item is Ellipsis for item in keys)
+        items: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+        keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in items]
+        given = len([None for item in keys if item is not None and item is not Ellipsis])
+        if given == len(keys) == self.ndim:
+            return keys
         require(given <= self.ndim, Rule.NUM_INDICES, of=self, given=given)
         rest = [slice(None)] * (self.ndim - given)
         if any(item is Ellipsis for item in keys):

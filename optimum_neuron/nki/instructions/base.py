@@ -243,7 +243,7 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
             signature.bind(*args, **kwargs)
         for name, change in convert.items():
             value = operands.get(name)
-            if value is not None:
+            if value is not None and type(value) is not Operator:
                 operands[name] = change(value)
         for parameter, field in renamed.items():
             if parameter in operands:
@@ -286,12 +286,14 @@ def _signature(instruction: Instruction) -> tuple[Any, ...] | None:
     parts: list[Any] = [type(instruction)]
     for value in instruction.__dict__.values():
         kind = type(value)
-        if isinstance(value, NkiTensor):
+        if kind in _CONSTANT:
+            parts += (kind, value)
+        elif isinstance(value, NkiTensor):
             if value.is_indirect():
                 return None
-            parts += value.layout
-        elif kind in _CONSTANT or isinstance(value, enum.Enum):
-            parts += (kind, value)
+            parts.append(value.layout)
+        elif isinstance(value, enum.Enum):
+            parts.append(value)
         elif kind is tuple and _CONSTANT.issuperset(kinds := tuple(map(type, value))):
             parts += (kinds, value)
         else:
