@@ -255,6 +255,7 @@ def convolutions(device: str, rank: int) -> None:
             expected.square().sum().backward()
             torch.testing.assert_close(given.grad.cpu(), same.grad, **CLOSE)
             torch.testing.assert_close(whole(one.weight.grad, one.weight)[:middle], plain[0].weight.grad, **CLOSE)
+            torch.testing.assert_close(whole(one.bias.grad, one.bias)[:middle], plain[0].bias.grad, **CLOSE)
             torch.testing.assert_close(whole(two.weight.grad, two.weight)[:, :middle], plain[2].weight.grad, **CLOSE)
             torch.testing.assert_close(two.bias.grad.cpu(), plain[2].bias.grad, **CLOSE)
             states = {"0.weight": plain[0].weight.detach(), "0.bias": plain[0].bias.detach()}
