@@ -38,6 +38,7 @@ CASES = {
 VARIABLES = {"cpu": {"NXD_CPU_MODE": "1"}, "xla": {"OPTIMUM_NEURON_INSTANCE": "inf2.48xlarge"}}
 
 
+@pytest.mark.full(days=2)
 def test_four_processes(enabled: None, tmp_path: Path) -> None:
     command = ("-m", "tests.neuronx_distributed.ranks", str(tmp_path), "xla", "four_ranks", "trained_experts")
     result = warm.run_ranks(*command, num_processes=4, **VARIABLES["xla"])
@@ -60,21 +61,27 @@ def test_lightning(enabled: None, tmp_path: Path, device: str, case: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def results(enabled: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
-    """Start both processes once for each device."""
+def results(
+    request: pytest.FixtureRequest, enabled: None, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, str]]:
+    """Start both processes once for each device, with the cases of the day, or those that -k leaves."""
+    items = [item for item in request.session.items if getattr(item, "originalname", "") == "test_two_processes"]
+    params = [item.callspec.params for item in items if item.path == request.path]
 
     @functools.cache
     def of(device: str) -> dict[str, str]:
         folder: Path = tmp_path_factory.mktemp(device)
-        command = ("-m", "tests.neuronx_distributed.ranks", str(folder), device, *CASES[device])
+        cases = [one["case"] for one in params if one["device"] == device]
+        command = ("-m", "tests.neuronx_distributed.ranks", str(folder), device, *cases)
         result = warm.run_ranks(*command, num_processes=2, **VARIABLES[device])
         assert result.returncode == 0, result
         one, other = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
-        return {case: one[case] if one[case] != "ok" else other[case] for case in CASES[device]}
+        return {case: one[case] if one[case] != "ok" else other[case] for case in cases}
 
     return of
 
 
+@pytest.mark.full(days=2)
 @pytest.mark.parametrize(("device", "case"), [(device, case) for device in CASES for case in CASES[device]])
 def test_two_processes(results: Callable[[str], dict[str, str]], device: str, case: str) -> None:
     assert results(device)[case] == "ok", results(device)[case]
