@@ -125,7 +125,11 @@ def test_estimate_page_has_numbers_of_json(results):
     for name in ("ttft_ms", "tpot_ms"):
         points = [(row["x"], row["series"], row["y"], row["low"], row["high"]) for row in plots[f"grid-{name}"]["rows"]]
         assert points == [
-            (one["sequence_length"], str(one["batch_size"]), *(one[name][end] for end in ("value", "low", "high")))
+            (
+                one["sequence_length"],
+                f"batch {one['batch_size']}",
+                *(one[name][end] for end in ("value", "low", "high")),
+            )
             for one in data["grid"]
         ]
     assert sum(row["value"] for row in plots["engines"]["rows"]) == pytest.approx(

@@ -66,10 +66,13 @@ def vllm_throughput(data: Mapping[str, Any], path: Path, *, model: Any, options:
 
 
 def genai_perf(data: Mapping[str, Any], path: Path, *, model: Any, options: Mapping[str, Any]) -> MeasuredRun:
-    """Read `profile_export_genai_perf.json`."""
+    """Read `profile_export_genai_perf.json`, whose options are in groups or, in releases before, in one.
+
+    Without `--streaming`, its time to first token is that of the whole answer: neither it nor gaps are read.
+    """
     config = data.get("input_config") or {}
-    stimulus = (config.get("perf_analyzer") or {}).get("stimulus") or {}
-    names = config.get("model_names") or [None]
+    stimulus = (config.get("perf_analyzer") or {}).get("stimulus") or config
+    names = config.get("model_names") or config.get("model") or [None]
     own = {
         "input_length": _mean(data, "input_sequence_length", path, rounded=True),
         "output_length": _mean(data, "output_sequence_length", path, rounded=True),
@@ -80,6 +83,8 @@ def genai_perf(data: Mapping[str, Any], path: Path, *, model: Any, options: Mapp
         "tpot_ms": _mean(data, "inter_token_latency", path),
         "latency_ms": _mean(data, "request_latency", path),
     }
+    if values["ttft_ms"] == values["latency_ms"]:
+        values |= {"ttft_ms": None, "tpot_ms": None}
     if "requests_per_s" not in own:
         values["throughput_per_s"] = _mean(data, "request_throughput", path)
         values["tokens_per_s"] = _mean(data, "output_token_throughput", path)

@@ -50,6 +50,16 @@ def test_results_of_servers(write, data, more, own, values):
     assert run.values == pytest.approx(values)
 
 
+def test_first_releases_of_genai_perf_have_options_in_one_group(write):
+    old = {**GENAI_PERF, "input_config": {"model": ["llama"], "concurrency": 2, "request_rate": None}}
+    (run,), (new,) = (read_measurements(write(data), options=OPTIONS) for data in (old, GENAI_PERF))
+    assert (run.options, run.values) == (new.options, new.values)
+    # Without --streaming the first token is the whole answer, and there are no gaps.
+    whole = {**old, "time_to_first_token": old["request_latency"], "inter_token_latency": {"unit": "ms", "avg": 0.0}}
+    (run,) = read_measurements(write(whole), options=OPTIONS)
+    assert run.values == {name: value for name, value in new.values.items() if name not in ("ttft_ms", "tpot_ms")}
+
+
 def test_appended_results_are_several_runs(write):
     runs = read_measurements(write([VLLM_SERVE, {**VLLM_SERVE, "max_concurrency": 4}]), options=OPTIONS)
     assert [run.options["num_clients"] for run in runs] == [2, 4]
