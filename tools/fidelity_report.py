@@ -176,7 +176,7 @@ LIMITS = """## Limits of prediction
   If the links of slow prompts kept their rate, 77.6 % would be within 25 % instead of 75.0 %, but all rows together
   would be explained less well, and 70 % instead of 74 % of the rows held out; so this is not assumed.
 - **Releases and days.** Prefill of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
-- **Intervals of mixtures.** The values are of four families. Those of three are within 25 %; steps of the fourth, with
+- **Intervals of mixtures.** The values are of four families. Steps of three are within 25 %; steps of the fourth, with
   56 layers of small experts, take up to 2.8 times the prediction, which no interval of the other three holds.
 - **Mixtures of experts.** Stacks on NxD load the experts of each token where tokens choose fewer than there are, and
   send every token through all of them otherwise (`ExpertMLPsV2.forward`: selective loading). Exceptions: Qwen3-30B-A3B
