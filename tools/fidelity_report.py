@@ -106,8 +106,9 @@ In the columns **nested**, the constants were fitted without the family of the m
 was chosen by the other families ([details](fidelity-details.md) has the structures). Its rows were known to us, so
 expect larger errors on a model, stack, or load that is unlike them: in an outside check of November 2026 with values
 that this project had never seen, 65 % of the times to first token were within 25 %. Rows of classes marked * are in no
-fit, but their work was modelled with these rows in view. Rows marked ** are in no fit and chose no structure; the
-layout of attention (BSH), which explains some of them, was found in the samples that their page links to.
+fit, but their work was modelled with these rows in view. Rows marked ** are in no fit and chose no structure, but one
+was rejected partly because of them; the layout of attention (BSH), which explains some, was found in the samples that
+their page links to.
 
 "Holds" is the share of values inside the interval: each against that of all others, and each family against that of the
 other families. An 80 % interval should hold 75 to 90 %.

@@ -72,8 +72,7 @@ def record(name: str = "this process", *, constants: str | Path | Constants | No
 
     Args:
         name: Name of the program, for titles.
-        constants: Those that calls are timed with: a file of `optimum-cli neuron calibrate`, or its content; None for
-            those of this version.
+        constants: a file of `optimum-cli neuron calibrate`, or its content, to time calls with; None: this version's.
 
     Raises:
         ConfigError: the file of the constants cannot be read.

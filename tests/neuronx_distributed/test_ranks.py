@@ -64,7 +64,7 @@ def test_lightning(enabled: None, tmp_path: Path, device: str, case: str) -> Non
 def results(
     request: pytest.FixtureRequest, enabled: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], dict[str, str]]:
-    """Start both processes once for each device, with the cases of the day, or those that -k leaves."""
+    """Start two processes once for each device, with the cases of the day, or those that -k selects."""
     items = [item for item in request.session.items if getattr(item, "originalname", "") == "test_two_processes"]
     params = [item.callspec.params for item in items if item.path == request.path]
 

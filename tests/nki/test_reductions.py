@@ -44,7 +44,7 @@ def test_initial_value_of_a_reduction_belongs_to_one_command(command, initial):
 
 
 def test_accumulators_of_other_partitions_stay():
-    """As each partition has an accumulator of its own: one row starts anew, and an idle instruction leaves all."""
+    """Each partition has its own accumulator: a reduction of one row resets one, and an idle instruction none."""
     x = np.random.default_rng(0).standard_normal((128, 24)).astype(np.float32)
     commands = nisa.reduce_cmd
 

@@ -34,7 +34,7 @@ def part_name(component: str, method: str) -> str:
 
 
 _ABSENT = (("return_dict", True), ("output_hidden_states", False), ("output_attentions", False))
-"""Arguments that say what is the case without them."""
+"""Arguments that change nothing: they ask for what a call without them does."""
 
 
 def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: 
 
 
 def without_absent(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments, or their trees, without those that say what is the case without them."""
+    """Return arguments, or their trees, without those that change nothing."""
     return {name: value for name, value in arguments.items() if not any(name == k and value is v for k, v in _ABSENT)}
 
 
