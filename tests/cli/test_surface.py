@@ -97,7 +97,16 @@ SURFACE = {
     ],
     "profile": [
         *OUTPUT,
-        *("--html", "--num_steps", "--perfetto", "--prompt_length", "--top", "ARGUMENT", "DIR_OR_SCRIPT"),
+        *(
+            "--constants",
+            "--html",
+            "--num_steps",
+            "--perfetto",
+            "--prompt_length",
+            "--top",
+            "ARGUMENT",
+            "DIR_OR_SCRIPT",
+        ),
     ],
     "serve": [
         *(*COMPILE, *OUTPUT, "--host", "--port", "--served_model_name", "--lora_modules"),
