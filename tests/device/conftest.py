@@ -48,8 +48,14 @@ def built(environment: None, request: pytest.FixtureRequest) -> Path:
         if folder != library.place().parent:
             folder.mkdir(parents=True, exist_ok=True)
             for path in (library.place(), shared_object):
-                shutil.copy2(path, folder)
+                place_copy(path, folder)
     return folder / shared_object.name
+
+
+def place_copy(path: Path, folder: Path) -> None:
+    """Copy a file into a folder, not in place: processes that have mapped an older copy would crash."""
+    part = Path(shutil.copy2(path, folder / f"{path.name}.{os.getpid()}"))
+    part.replace(folder / path.name)
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from optimum_neuron import xla
 from optimum_neuron.xla import compiled, device, graphs, library, metrics, report
-from tests.device.conftest import built as built, default_state as default_state, new_python as new_python
+from tests.device.conftest import built as built, default_state as default_state, new_python as new_python, place_copy
 
 # Chosen before a test run sets its caches, so that the developer's is used and nothing is built twice.
 library.place()
@@ -20,7 +19,7 @@ def enabled(built: Path) -> None:
     """The device in this process, and its shared object where other processes of the tests look for it."""
     device.enable()
     for path in (library.place(), library.place().with_suffix(".so")):
-        shutil.copy2(path, built.parent)
+        place_copy(path, built.parent)
 
 
 @pytest.fixture
