@@ -38,6 +38,9 @@ class Measured:
     instructions by the text of their line."""
     flops: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """FLOPs of these operators, by the same names, of models and scripts."""
+    moved_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Bytes by the same names: of a model, those of the tensors that its operators take and return; of scripts and
+    kernels, those from and to HBM."""
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """On what they were measured: instance, target, cores."""
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -51,6 +54,7 @@ class Measured:
             values={**self.values, **other.values},
             operators={**self.operators, **other.operators},
             flops={**self.flops, **other.flops},
+            moved_bytes={**self.moved_bytes, **other.moved_bytes},
             facts={**self.facts, **other.facts},
             given={**self.given, **other.given},
             problem=" ".join(filter(None, (self.problem, other.problem))),
@@ -136,11 +140,12 @@ def _measured_model(entry: Entry) -> Measured:
         "num_operators": sum(graph.num_calls for graph in report.graphs),
         "flops": sum(graph.flops for graph in report.graphs),
     }
-    operators, work = collections.Counter[str](), collections.Counter[str]()
+    operators, work, moved = (collections.Counter[str]() for _ in range(3))
     for one in report.operators:
         key = f"{one.calls.op} in {', '.join(path or 'top level' for path in one.calls.module_paths) or 'top level'}"
         operators[key] += one.calls.count
         work[key] += one.flops
+        moved[key] += one.moved_bytes
     facts, problem = {"instance": report.instance.name, "target": report.target.value.name}, ""
     if buckets := _prompt_buckets(report.config):
         facts["buckets"] = ",".join(map(str, buckets))
@@ -155,7 +160,14 @@ def _measured_model(entry: Entry) -> Measured:
     else:
         facts |= {"instance": result.instance.value, "cores": str(result.num_cores.value)}
         values |= {name: one.value for name, one in result.quantities.items() if name in LIMITS["model"]}
-    return Measured(values=values, operators=dict(operators), flops=dict(work), facts=facts, problem=problem)
+    return Measured(
+        values=values,
+        operators=dict(operators),
+        flops=dict(work),
+        moved_bytes=dict(moved),
+        facts=facts,
+        problem=problem,
+    )
 
 
 def _options_of_graphs(entry: Entry) -> dict[str, Any]:
@@ -213,10 +225,12 @@ def _measured_kernel(entry: Entry) -> Measured:
         "psum_bytes": psum.peak,
         "roofline_share": analysis.roofline_share,
     }
-    operators = collections.Counter[str]()
+    operators, moved = collections.Counter[str](), collections.Counter[str]()
     for cost in costs_of(analysis):
         operators[cost.source] += cost.num_instructions
-    return Measured(values=values, operators=dict(operators), facts={"target": analysis.target})
+        moved[cost.source] += cost.hbm_bytes
+    facts = {"target": analysis.target}
+    return Measured(values=values, operators=dict(operators), moved_bytes=dict(moved), facts=facts)
 
 
 def _measured_script(entry: Entry) -> Measured:
@@ -234,10 +248,17 @@ def _measured_script(entry: Entry) -> Measured:
         "num_calls": sum(graph.num_calls for graph in run.profile.graphs),
         "device_ms": run.profile.device_us / 1e3,
     }
-    operators, work = collections.Counter[str](), collections.Counter[str]()
+    operators, work, moved = (collections.Counter[str]() for _ in range(3))
     for row in run.profile.rows():
         key = f"{row.operator} in {row.module_path or row.source_line or row.graph}"
         operators[key] += row.num_calls
         work[key] += row.flops
+        moved[key] += row.hbm_bytes
     targets = sorted({machine.target for machine in run.profile.machines})
-    return Measured(values=values, operators=dict(operators), flops=dict(work), facts={"target": ", ".join(targets)})
+    return Measured(
+        values=values,
+        operators=dict(operators),
+        flops=dict(work),
+        moved_bytes=dict(moved),
+        facts={"target": ", ".join(targets)},
+    )

@@ -174,7 +174,7 @@ def _recorded(path: Path) -> dict[str, Measured]:
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']}, not {FORMAT}")
         entries = {name: Measured(**one) for name, one in data["entries"].items()}
-        parts = [part for one in entries.values() for part in (one.values, one.operators, one.flops)]
+        parts = [part for one in entries.values() for part in (one.values, one.operators, one.flops, one.moved_bytes)]
         if wrong := next(
             (value for part in parts for value in part.values() if not isinstance(value, (int, float))), ""
         ):
@@ -205,14 +205,20 @@ def rows_of(entry: Entry, measured: Measured, recorded: Measured | None) -> list
 
 
 def _reasons(now: Measured, before: Measured, most: int = 8) -> tuple[str, ...]:
-    """Say which options and versions changed, then which operators: by calls, or with the same calls by FLOPs."""
+    """Say which options and versions changed, then which operators: by calls, or with the same calls by their sizes."""
     texts = []
     if before.given:
         names = [name for name in {**before.given, **now.given} if now.given.get(name) != before.given.get(name)]
         texts = [f"{name}: {before.given.get(name, 'not set')} -> {now.given.get(name, 'not set')}" for name in names]
     calls, work = _changes(now.operators, before.operators), _changes(now.flops, before.flops)
-    operators = [f"{calls[name]:+d} {name}" + (f", {work[name]:+.3g} FLOPs" if work[name] else "") for name in calls]
-    operators += [f"{work[name]:+.3g} FLOPs of {name}" for name in work if name not in calls]
+    moved = _changes(now.moved_bytes, before.moved_bytes) if before.moved_bytes else collections.Counter[str]()
+    changed = {"FLOPs": work, "bytes": moved}
+
+    def sizes(name: str) -> str:
+        return ", ".join(f"{changes[name]:+.3g} {unit}" for unit, changes in changed.items() if changes[name])
+
+    operators = [", ".join(filter(None, (f"{calls[name]:+d} {name}", sizes(name)))) for name in calls]
+    operators += [f"{sizes(name)} of {name}" for name in dict.fromkeys((*work, *moved)) if name not in calls]
     texts += operators[:most]
     if len(operators) > most:
         texts.append(f"and {len(operators) - most} more operators")

@@ -23,6 +23,8 @@ class JudgedCall:
     ruling: Ruling
     """Verdict of the target; the module path is the one in the user's model."""
     work: CallWork
+    moved_bytes: int
+    """Bytes of the tensors that it takes and returns; those whose size is not known at compile time are left out."""
 
     @property
     def placed(self) -> bool:
@@ -38,6 +40,8 @@ class OperatorCheck:
     """Count, verdict, reason, remedy and places."""
     flops: int
     """Their FLOPs, as counted by `work.py`."""
+    moved_bytes: int
+    """Bytes of the tensors that they take and return, before any fusion."""
     counted: str
     """"products", "elements", "none" or "unknown"."""
     share: float
@@ -55,6 +59,7 @@ class OperatorCheck:
             "host_name": self.host_name,
             "verdict": str(self.calls.verdict),
             "flops": self.flops,
+            "moved_bytes": self.moved_bytes,
             "flops_counted": self.counted,
             "flops_share": self.share,
         }
@@ -80,9 +85,11 @@ def judged_calls(
         if rule is not None and not rule.touches_data:
             continue
         work = CallWork(flops=0, counted="unknown") if call is None else work_of(call)
+        moved_bytes = sum(spec.size_bytes for spec in (call.tensors if call else ()) if -1 not in spec.shape)
         for path in _paths(ruling.module_path, captured):
             path = path if path is None else _cut(path, prefixes)
-            judged.append(JudgedCall(ruling=dataclasses.replace(ruling, module_path=path), work=work))
+            ruling = dataclasses.replace(ruling, module_path=path)
+            judged.append(JudgedCall(ruling=ruling, work=work, moved_bytes=moved_bytes))
     return judged
 
 
@@ -107,7 +114,13 @@ def placed_share(calls: Sequence[JudgedCall]) -> float:
 def _group(group: Sequence[JudgedCall], total: int) -> OperatorCheck:
     (count,) = count_rulings(call.ruling for call in group)
     flops = sum(call.work.flops for call in group)
-    return OperatorCheck(calls=count, flops=flops, counted=group[0].work.counted, share=flops / total if total else 0.0)
+    return OperatorCheck(
+        calls=count,
+        flops=flops,
+        moved_bytes=sum(call.moved_bytes for call in group),
+        counted=group[0].work.counted,
+        share=flops / total if total else 0.0,
+    )
 
 
 def _paths(path: str | None, captured: Captured) -> tuple[str | None, ...]:

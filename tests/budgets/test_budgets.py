@@ -82,7 +82,9 @@ def test_what_moved_since_the_recorded_run(budget):
     assert report.reasons["double"] == ("+1 nisa.activation(tile, nl.exp, tile)",)
     source.write_text(KERNEL)
     path.write_text(path.read_text().replace("128x64", "128x512"))
-    assert check_budget(path).reasons["double"] == ("arguments: ['128x64'] -> ['128x512']",)
+    bytes_of = f"+{128 * (512 - 64) * 4:.3g} bytes of"  # of float32, read once and written once
+    operators = (f"{bytes_of} nl.store(out, tile)", f"{bytes_of} tile = nl.load(x)")
+    assert check_budget(path).reasons["double"] == ("arguments: ['128x64'] -> ['128x512']", *operators)
 
 
 def test_model_is_measured_as_estimate_and_check_do(tmp_path):
@@ -104,6 +106,7 @@ def test_model_is_measured_as_estimate_and_check_do(tmp_path):
         json.dumps(config | {"num_hidden_layers": config["num_hidden_layers"] + 1})
     )
     texts = check_budget(path).reasons["chat"]
+    assert any("FLOPs" in text and "bytes" in text and "mlp" in text for text in texts), texts
     assert all(text.startswith("+") and "layers.*" in text for text in texts if " in " in text), texts
 
 
