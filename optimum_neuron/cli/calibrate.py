@@ -106,6 +106,7 @@ def show_calibration(out: Out, data: Mapping[str, Any]) -> None:
             "after": _shown(one, "after"),
             "left out": _shown(one, "left_out"),
             "80 % interval": f"{_shown(one, 'low')} to {_shown(one, 'high')}",
+            "counted": _percent(one["counted"]),
             "": "contradicts" if one["contradicted"] else "",
         }
         for one in data["values"]

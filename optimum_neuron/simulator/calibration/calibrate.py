@@ -233,6 +233,7 @@ def _values(
                 left_out=left_out,
                 low=ends[0],
                 high=ends[1],
+                counted=float(found.shares[position]),
             )
         )
     return [

@@ -2,23 +2,27 @@
 
     posterior = update(predict, measured, deviations, weights, spreads)
 
-The posterior is found by Gauss-Newton steps on predictions that are linearized around each step. A value beyond 1.5
-deviations counts linearly (Huber 1964). Many values of one model count as the square root of their number, as in the
-published fit: their errors are alike. It depends on nothing but numpy.
+The posterior is found by Gauss-Newton steps on predictions that are linearized around each step. Errors have Student's
+distribution (Lange, Little, and Taylor 1989): the further a value is from all others, the less it counts, to almost
+nothing. Such a likelihood may have several maxima, so the steps begin at the constants before, and at those that least
+squares gives. Many values of one model count as the square root of their number, as in the published fit: their errors
+are alike. It depends on nothing but numpy.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
 
-HUBER = 1.5
-"""Standardized residuals beyond this count linearly."""
-NUM_STEPS = 6
+FREEDOM = 4.0
+"""Degrees of freedom of the distribution of errors, a usual choice for few values (Lange, Little, and Taylor 1989)."""
+NUM_STEPS = 20
 STEP = 1e-3
 """Step of a logarithm for a difference quotient."""
 
@@ -38,6 +42,8 @@ class Posterior:
     """Measured minus predicted."""
     precisions: np.ndarray
     """What each value counts: its weight over its variance, less for one that is far off."""
+    shares: np.ndarray
+    """What each value counts, of one that is predicted exactly: at most 1."""
     spreads: np.ndarray
     """Standard deviations of the constants before."""
 
@@ -72,40 +78,60 @@ def update(
     """
     import numpy as np
 
-    def cost(moved: np.ndarray, residuals: np.ndarray) -> float:
-        size = np.abs(residuals) / deviations
-        loss = np.where(size < HUBER, size**2, 2 * HUBER * size - HUBER**2)
-        return float(np.sum(weights * loss) + np.sum((moved / spreads) ** 2))
+    def descend(start: np.ndarray, freedom: float) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the cost, the moves, the predictions, and their derivatives at a minimum."""
 
-    def counts(residuals: np.ndarray) -> np.ndarray:
-        size = np.abs(residuals) / deviations
-        return weights / deviations**2 * np.minimum(1.0, HUBER / np.maximum(size, 1e-12))
+        def cost(moved: np.ndarray, residuals: np.ndarray) -> float:
+            squares = (residuals / deviations) ** 2
+            loss = squares if math.isinf(freedom) else (freedom + 1) * np.log1p(squares / freedom)
+            return float(np.sum(weights * loss) + np.sum((moved / spreads) ** 2))
 
-    moved = np.zeros(len(spreads))
-    predicted = predict(moved)
-    jacobian = _jacobian(predict, moved, predicted, np.ones(len(moved), bool))
-    has_effect = np.abs(jacobian).max(axis=0) > 0
-    for _ in range(NUM_STEPS):
-        residuals = measured - predicted
-        precisions = counts(residuals)
-        normal = (jacobian.T * precisions) @ jacobian + np.diag(spreads**-2)
-        step = np.linalg.solve(normal, jacobian.T @ (precisions * residuals) - moved / spreads**2)
-        before = cost(moved, residuals)
-        for part in (1.0, 0.5, 0.25, 0.1):
-            candidate = moved + part * step
-            found = predict(candidate)
-            if cost(candidate, measured - found) < before:
+        moved, predicted = start, predict(start)
+        lowest = cost(moved, measured - predicted)
+        jacobian = _jacobian(predict, moved, predicted, np.ones(len(moved), bool))
+        has_effect = np.abs(jacobian).max(axis=0) > 0
+        for _ in range(NUM_STEPS):
+            residuals = measured - predicted
+            precisions = weights / deviations**2 * _counts(residuals / deviations, freedom)
+            normal = (jacobian.T * precisions) @ jacobian + np.diag(spreads**-2)
+            step = np.linalg.solve(normal, jacobian.T @ (precisions * residuals) - moved / spreads**2)
+            before = lowest
+            for part in (1.0, 0.5, 0.25, 0.1):
+                found = predict(moved + part * step)
+                lowest = cost(moved + part * step, measured - found)
+                if lowest < before:
+                    break
+            else:
+                return before, moved, predicted, jacobian
+            moved, predicted = moved + part * step, found
+            jacobian = _jacobian(predict, moved, predicted, has_effect)
+            if before - lowest < 1e-4 * before:
                 break
-        else:
-            break
-        gain = before - cost(candidate, measured - found)
-        moved, predicted = candidate, found
-        jacobian = _jacobian(predict, moved, predicted, has_effect)
-        if gain < 1e-4 * before:
-            break
-    precisions = counts(measured - predicted)
-    covariance = np.linalg.inv((jacobian.T * precisions) @ jacobian + np.diag(spreads**-2))
-    return Posterior(moved, covariance, predicted, jacobian, measured - predicted, precisions, spreads)
+        return lowest, moved, predicted, jacobian
+
+    start = np.zeros(len(spreads))
+    least_squares = descend(start, math.inf)[1]
+    _, moved, predicted, jacobian = min(
+        (descend(one, FREEDOM) for one in (start, least_squares)), key=operator.itemgetter(0)
+    )
+    residuals = measured - predicted
+    counts = _counts(residuals / deviations, FREEDOM)
+    precisions = weights / deviations**2 * counts
+    return Posterior(
+        moved=moved,
+        covariance=np.linalg.inv((jacobian.T * precisions) @ jacobian + np.diag(spreads**-2)),
+        predicted=predicted,
+        jacobian=jacobian,
+        residuals=residuals,
+        precisions=precisions,
+        shares=counts / _counts(np.zeros(1), FREEDOM),
+        spreads=spreads,
+    )
+
+
+def _counts(sizes: np.ndarray, freedom: float) -> np.ndarray:
+    """Return what values count whose errors are so many deviations, of ones with normal errors."""
+    return sizes**0 if math.isinf(freedom) else (freedom + 1) / (freedom + sizes**2)
 
 
 def _jacobian(

@@ -24,6 +24,8 @@ class CalibratedValue:
     low: float
     """Lower end of the 80 % interval of that prediction."""
     high: float
+    counted: float
+    """What it counted, of a value that the updated constants predict exactly: less, the further off it is."""
     contradicted: str | None = None
     """Why it contradicts the others, if it does."""
 
@@ -43,6 +45,7 @@ class CalibratedValue:
             **predicted,
             "low": self.low,
             "high": self.high,
+            "counted": self.counted,
             "errors": {name: value / self.measured - 1 for name, value in predicted.items()},
             "contradicted": self.contradicted,
         }

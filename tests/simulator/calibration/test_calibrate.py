@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.distributions import Normal, StudentT
 from transformers import LlamaConfig
 
 sys.path.append(str(Path(__file__).parents[3] / "tools/fidelity"))
@@ -64,20 +66,49 @@ def test_one_value_moves_constants_less_than_many(tmp_path, llama):
     assert others and all(flat(one.constants)[name] == flat(constants())[name] for name in others)
 
 
-def test_update_is_the_posterior_of_a_linear_model():
-    """With linear predictions and no outlier it is the formula of Bayesian regression (Gelman et al., BDA, 14.2)."""
+@pytest.mark.parametrize("outlier", [0.0, 1.5])
+def test_update_is_the_posterior_of_a_linear_model(outlier):
+    """Its mode by torch's densities, and around it the formula of Bayesian regression (Gelman et al., BDA, 14.2)."""
     chance = np.random.default_rng(0)
     slopes, spreads, noise = chance.normal(size=(9, 3)), np.array([0.3, 0.1, 0.2]), np.full(9, 0.2)
     measured = slopes @ np.array([0.1, -0.05, 0.1]) + 0.05 * chance.normal(size=9)
+    measured[7] += outlier
     found = update(lambda moved: slopes @ moved, measured, noise, np.ones(9), spreads)
-    covariance = np.linalg.inv(slopes.T @ slopes / 0.04 + np.diag(spreads**-2))
-    assert found.moved == pytest.approx(covariance @ slopes.T @ measured / 0.04, rel=1e-6)
+    moved = torch.tensor(found.moved, requires_grad=True)
+    errors = torch.tensor(measured) - torch.tensor(slopes) @ moved
+    density = StudentT(4.0, 0.0, torch.tensor(noise)).log_prob(errors).sum()
+    (density + Normal(0.0, torch.tensor(spreads)).log_prob(moved).sum()).backward()
+    assert moved.grad.numpy() * np.sqrt(np.diag(found.covariance)) == pytest.approx(0, abs=1e-2)
+    assert (found.shares[7] < 0.1) == bool(outlier) and found.shares[:7].min() > 0.8
+    precisions = found.precisions
+    covariance = np.linalg.inv((slopes.T * precisions) @ slopes + np.diag(spreads**-2))
+    assert found.moved == pytest.approx(covariance @ (slopes.T * precisions) @ measured, abs=1e-3)
     assert found.covariance == pytest.approx(covariance, rel=1e-6)
-    kept = np.arange(9) != 4
-    without = np.linalg.inv(slopes[kept].T @ slopes[kept] / 0.04 + np.diag(spreads**-2))
-    predicted, variances = found.without(~kept)
-    assert predicted[4] == pytest.approx(slopes[4] @ without @ slopes[kept].T @ measured[kept] / 0.04, rel=1e-6)
+    kept = np.where(np.arange(9) == 4, 0.0, precisions)
+    without = np.linalg.inv((slopes.T * kept) @ slopes + np.diag(spreads**-2))
+    predicted, variances = found.without(np.arange(9) == 4)
+    assert predicted[4] == pytest.approx(slopes[4] @ without @ (slopes.T * kept) @ measured, abs=1e-3)
     assert variances[4] == pytest.approx(slopes[4] @ without @ slopes[4], rel=1e-6)
+
+
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+def test_published_row_that_contradicts_moves_little(tmp_path, factor):
+    """Of published steps on one instance, one is made three times as long or as short."""
+    rows = [row for row in read_rows() if row.metric == "tpot_ms"]
+    own = [row for half in halves(rows, "decoder", "inf2.48xlarge") for row in half][:8]
+    path = tmp_path / "measured.csv"
+
+    def calibrated(changed):
+        write_rows(changed, path)
+        return calibrate([path])
+
+    plain = calibrated(own)
+    wrong = calibrated([dataclasses.replace(own[0], value=factor * own[0].value), *own[1:]])
+    without, before, after = (flat(one.constants) for one in (calibrated(own[1:]), plain, wrong))
+    assert max(abs(np.log(after[name] / without[name])) for name in without) < 0.02
+    assert max(abs(np.log(before[name] / without[name])) for name in without) < 0.05
+    (value,) = [one for one in wrong.values if one.measured == factor * own[0].value]
+    assert value.contradicted and value.counted < 0.05
 
 
 def test_values_that_contradict_have_a_reason(tmp_path, llama):
