@@ -29,7 +29,6 @@ from .clock import (
     known_cost as known_cost,
     serving_cost as serving_cost,
     track_time as track_time,
-    work_of_call as work_of_call,
     work_on_track as work_on_track,
 )
 from .compiled import (
@@ -37,6 +36,7 @@ from .compiled import (
     generates as generates,
     is_paged as is_paged,
     kind_of_generator as kind_of_generator,
+    work_of_call as work_of_call,
 )
 from .continuous import (
     poisson_arrivals as poisson_arrivals,

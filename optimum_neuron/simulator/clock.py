@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import weakref
 from typing import TYPE_CHECKING
 
-from ..base.core import AutoCast
 from ..errors import NeuronError
 from ..hardware import TARGETS
 from ..runtime import OBSERVERS, TIMELINE, CallCost, CoreUsage, ServingCost, Track
-from .compiled import SERVED_AS, generates, work_of_entry
+from .compiled import SERVED_AS, generates, work_of_call
 from .device_time import DeviceTime, device_time
 from .machine import Machine, choose_machine
 from .pipelined import without_kept
@@ -125,9 +123,6 @@ def call_time(
     )
 
 
-_works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] = {}
-
-
 def work_on_track(track: Track, graph: str) -> GraphWork:
     """Work of one call of a graph of a track."""
     if track.program is None:
@@ -135,12 +130,3 @@ def work_on_track(track: Track, graph: str) -> GraphWork:
     work = work_of_call(track.program, graph, track.auto_cast)
     is_pipeline = track.num_stages > 1 and TARGETS[track.instance.family].shares_memory
     return without_kept(work) if is_pipeline else work
-
-
-def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork:
-    """Work of one call; counted once for each program, whatever number of cores it is on."""
-    key = (id(program), graph, auto_cast)
-    if key not in _works or _works[key][0]() is not program:
-        forget = weakref.ref(program, lambda _: _works.pop(key, None))
-        _works[key] = forget, work_of_entry(program, graph, auto_cast=auto_cast)
-    return _works[key][1]

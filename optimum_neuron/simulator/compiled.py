@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import weakref
 from collections.abc import Mapping
 
 from ..base.core import AutoCast, Choice
@@ -95,7 +96,10 @@ def serving_plan_of(program: Program, request: EstimateRequest, *, auto_cast: Au
     step = graphs.decode if request.speculation is None else _check_graph(program, request.speculation)
     rows = max(spec.shape[0] for spec in program.graphs[step].inputs.values() if spec.shape)
     arriving = min(request.concurrency or rows, rows)
-    work_of = functools.partial(work_of_entry, program, auto_cast=auto_cast)
+
+    def work_of(graph: str) -> GraphWork:
+        return work_of_call(program, graph, auto_cast)
+
     plan = ServingPlan(
         stack=SERVED_AS,
         encode=None if graphs.encode is None else work_of(graphs.encode),
@@ -128,7 +132,7 @@ def _check_graph(program: Program, speculation: Speculation) -> str:
 
 def call_time_on(machine: Machine, program: Program, graph: str, *, num_cores: int, auto_cast: AutoCast) -> float:
     """Return the seconds that a call of a graph takes on a machine, with its copies."""
-    work = work_of_entry(program, graph, auto_cast=auto_cast)
+    work = work_of_call(program, graph, auto_cast)
     return graph_time_on(machine, work, SERVED_AS, num_cores=num_cores).total_s + machine.copies_s(work.total)
 
 
@@ -143,6 +147,18 @@ def _burst(pool: ServedPool, plan: ServingPlan, times: ServingTimes) -> Outcome:
         answer_s=answer_s,
         tokens_per_s=plan.concurrency * plan.output_length / answer_s,
     )
+
+
+_works: dict[tuple[int, str, AutoCast], tuple[weakref.ref[Program], GraphWork]] = {}
+
+
+def work_of_call(program: Program, graph: str, auto_cast: AutoCast) -> GraphWork:
+    """Work of one call; counted once for each program, whatever number of cores it is on."""
+    key = (id(program), graph, auto_cast)
+    if key not in _works or _works[key][0]() is not program:
+        forget = weakref.ref(program, lambda _: _works.pop(key, None))
+        _works[key] = forget, work_of_entry(program, graph, auto_cast=auto_cast)
+    return _works[key][1]
 
 
 def work_of_entry(program: Program, graph_name: str, *, auto_cast: AutoCast) -> GraphWork:

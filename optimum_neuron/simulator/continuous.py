@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..batching import BlockPool, Clock, Request, Scheduler, SimulatedTimes, chain_hashes, serve_trace
+from ..batching import BlockPool, Clock, Plan, Request, Scheduler, SimulatedTimes, chain_hashes, serve_trace
 from ..runtime import ServingCost
 from .rows import ServedRows
 
@@ -139,8 +140,8 @@ class SimulatedEngine:
         request.hashes = self._prefix
         self.scheduler.add(request)
 
-    def step(self) -> None:
-        """Do one step."""
+    def step(self, until_s: float = -math.inf) -> None:
+        """Do one step, and those behind it that are the same and begin before a time."""
         plan = self.scheduler.plan()
         self.clock.copy(plan)
         for chunk in plan.chunks:
@@ -153,10 +154,38 @@ class SimulatedEngine:
         if plan.steps:
             # Every row goes through the smallest graph that holds it.
             graphs = {_smallest(self._pool.step_s, request.num_computed + 1) for request in plan.steps}
-            self.clock.step(sum(self._pool.step_s[slots] for slots in graphs), num_rows=len(plan.steps))
+            device_s = sum(self._pool.step_s[slots] for slots in graphs)
+            self.clock.step(device_s, num_rows=len(plan.steps))
             for request in plan.steps:
                 request.num_computed += 1
             self._add_tokens(plan.steps)
+            if self.clock.now_s < until_s and plan == Plan(steps=plan.steps):
+                self._repeat(plan.steps, device_s, until_s)
+
+    def _repeat(self, requests: Sequence[Request], device_s: float, until_s: float) -> None:
+        """Do the same step again, as long as no answer ends and no request needs a block or a larger graph.
+
+        The scheduler would plan the same: neither its rows nor its free blocks change, and nobody arrives.
+        """
+        num_steps = min(map(self._num_alike, requests))
+        times: list[float] = []
+        while len(times) < num_steps and self.clock.now_s < until_s:
+            before_s = self.clock.now_s
+            self.clock.step(device_s, num_rows=len(requests))
+            times.append(self.clock.now_s - before_s)
+        for gap_s in times:
+            self.gaps_s.extend(array.array("d", [gap_s]) * len(requests))
+        for request in requests:
+            request.num_computed += len(times)
+            request.answer += [0] * len(times)
+            request.simulated.note_answer(self.clock.now_s, len(request.answer))
+
+    def _num_alike(self, request: Request) -> int:
+        """Return how many further steps of a request are the same as its last one, and do not end it."""
+        if request.row is None:
+            return 0
+        num_slots = min(len(request.blocks) * self._pool.block_size, _smallest(self._pool.step_s, request.num_computed))
+        return min(num_slots - request.num_computed, request.max_new_tokens - len(request.answer) - 1)
 
     def _add_tokens(self, requests: Iterable[Request]) -> None:
         for request in requests:

@@ -64,14 +64,14 @@ def test_work_is_counted_once_and_freed_with_its_program(export_folder):
     model = NeuronModelForCausalLM.from_pretrained(export_folder)
     program = model.loaded.program
     assert work_of_call(program, "decode_48", "none") is work_of_call(program, "decode_48", "none")
-    from optimum_neuron.simulator import clock
+    from optimum_neuron.simulator import compiled
 
     key = (id(program), "decode_48", "none")
-    assert clock._works[key][0]() is program
+    assert compiled._works[key][0]() is program
     model.loaded.close()
     del model, program
     gc.collect()
-    assert key not in clock._works
+    assert key not in compiled._works
 
 
 @pytest.mark.full(days=2)

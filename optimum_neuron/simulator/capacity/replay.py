@@ -104,7 +104,7 @@ def _longest(pool: ServedPool) -> int:
 def _advance(engine: SimulatedEngine, until_s: float) -> None:
     """Let a replica work until a request arrives; a step that has begun ends later."""
     while engine.has_work and engine.clock.now_s < until_s:
-        engine.step()
+        engine.step(until_s)
     if not engine.has_work and until_s != float("inf"):
         engine.clock.wait_until(until_s)
 

@@ -18,10 +18,22 @@ def trace_of(*requests):
     return Trace(source="a test", requests=tuple(TraceRequest(*one) for one in requests))
 
 
-def test_one_replica_serves_as_the_engine():
-    trace = poisson_trace(0.2, num_requests=50, num_prompt=12, num_answer=3)
-    served = replay_trace(POOL, trace)
-    assert list(served.times) == simulate_requests(POOL, [one.arrival_s for one in trace.requests])
+LONG = dataclasses.replace(
+    POOL, num_rows=4, num_blocks=40, chunk_s={8: {128: 1.0}}, step_s={32: 0.3, 128: 0.7}, num_answer=60
+)
+"""Answers that cross the ends of blocks and graphs, and requests that give way to others."""
+
+
+@pytest.mark.parametrize(("pool", "per_s"), [(POOL, 0.2), (LONG, 0.001), (LONG, 0.02), (LONG, 0.1), (LONG, 1.0)])
+def test_one_replica_serves_as_the_engine(pool, per_s):
+    """`simulate_requests` plans every step, and a replay the first of those that are alike."""
+    trace = poisson_trace(per_s, num_requests=50, num_prompt=12, num_answer=pool.num_answer)
+    served = replay_trace(pool, trace)
+    one_by_one = simulate_requests(pool, [one.arrival_s for one in trace.requests])
+    assert list(served.times) == one_by_one
+    assert len(served.gaps_s) == 50 * (pool.num_answer - 1)
+    answers_s = sum(times.end_s - times.first_token_s for times in one_by_one)
+    assert served.gaps_s.sum() == pytest.approx(answers_s)
 
 
 def test_a_request_goes_to_the_idle_replica():
