@@ -148,7 +148,7 @@ def test_pipeline_of_local_folder_needs_no_task_in_its_model(checkpoint):
     assert {"label", "score"} == set(result[0])
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_import_and_export_leave_torch_and_environment_unchanged(tmp_path):
     code = f"""
 import os, torch

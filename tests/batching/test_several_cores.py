@@ -20,7 +20,7 @@ def answers(model, **settings):
     return [output.generated_tokens for output in outputs], [output.logprobs for output in outputs]
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("option", ["tensor_parallel_size", "pipeline_parallel_size"])
 def test_tokens_are_those_of_one_core(model, export, checkpoint_of_model, option):
     divided = export(checkpoint_of_model, num_blocks=10, decode_buckets=(48,), **{option: 2})

@@ -173,7 +173,7 @@ def test_capture_error_is_reported_once(odd):
     assert (report.tier, report.placed_share) == (3, None)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("length", [16, 48])
 def test_operators_of_smallest_and_largest_graphs_are_checked(odd, length):
     sort = f"input_ids = input_ids.sort().values if input_ids.shape[1] == {length} else input_ids"

@@ -55,7 +55,7 @@ def fetch_tiny(tmp_path):
     return lambda name="tiny": fetch(name, cache_dir=tmp_path, progress=False)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_fetched_folder_loads_and_second_fetch_is_a_no_op(row, tmp_path, monkeypatch, fetch_tiny):
     from transformers import AutoModelForCausalLM
 

@@ -21,7 +21,7 @@ def exported(tmp_path_factory):
     return str(folder / "out")
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_inspect_describes_each_component(cli, exported):
     data = cli("neuron", "inspect", exported, "--json").json
     assert data["pipeline"] == "StableDiffusionPipeline" and data["components"].keys() == PARTS

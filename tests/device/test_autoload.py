@@ -72,7 +72,7 @@ def test_vendors_device_has_precedence(monkeypatch):
     assert not choice.value and "torch-neuronx 2.9 is installed" in choice.reason
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_missing_compiler_is_reported_at_first_use(new_python, tmp_path):
     program = """
 import torch
@@ -94,7 +94,7 @@ for use in (lambda: torch.randn(2, device="neuron"), lambda: torch.ones(2).to("n
     assert len([line for line in lines if "no C++ compiler" in line and "apt-get install g++" in line]) == 4, result
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_first_use_builds_once_with_a_message(new_python, built, tmp_path):
     # `built` was made by the real compiler, which would take half a minute once more.
     compiler = tmp_path / "c++"

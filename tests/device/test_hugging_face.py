@@ -45,7 +45,7 @@ def trained(llama: nn.Module, folder: Path, resume: Path | None = None, **option
     return trainer
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @by_themselves
 def test_script_without_importing_optimum_neuron(new_python):
     result = new_python("""

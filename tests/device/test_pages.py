@@ -55,7 +55,7 @@ def takes_huge_pages(tensor):
     raise AssertionError("no such address")
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages on this machine")
 def test_block_ownership():
     x = torch.ones(512, 512, device="neuron")

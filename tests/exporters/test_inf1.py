@@ -99,7 +99,7 @@ def test_convolutional_network_runs_on_inf1(tmp_path, monkeypatch):
     model.close()
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_marian_translates_on_inf1(tmp_path, monkeypatch):
     folder = save_tiny_seq2seq(tmp_path / "marian", "marian")
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf1.xlarge")

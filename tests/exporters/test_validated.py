@@ -103,7 +103,7 @@ def test_damaged_record_is_written_again(home, folder, content):
     assert described(folder)["validated"]["value"] == "recorded"
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.filterwarnings("ignore")
 def test_picture_of_a_pipeline_is_compared_once(home, tmp_path, monkeypatch):
     from optimum_neuron.exporters.diffusion import pipeline as module
@@ -136,7 +136,7 @@ def test_failed_comparison_is_not_recorded(home, folder):
     assert records(home) == []
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_weights_in_memory_and_no_cache_are_compared_always(home, folder, loads):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     for _ in range(2):

@@ -87,7 +87,7 @@ def test_walk_counts_stations_and_each_kind_of_return_once():
     assert stations == ["a", "b", "e"] and returns == [("b", "a"), ("a", "b"), ("e", "a")]
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_cold_export_runs_few_files(checkpoint):
     files = set(files_called(lambda: NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **OPTIONS)))
     assert 50 < len(files) <= MAX_FILES, sorted(map(str, files))

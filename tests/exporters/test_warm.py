@@ -60,7 +60,7 @@ def test_errors_of_one_kind_are_together():
     assert warmed.to_dict()["failed"] == 3
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_models_are_compiled_once(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(warm, "_cluster", lambda address: None)
     jobs = [

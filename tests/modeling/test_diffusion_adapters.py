@@ -58,7 +58,7 @@ def distance(one, other):
     return (one - other).abs().max().item()
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_lora_of_an_export_needs_no_new_program(folder, tmp_path):
     options = {"lora_model_ids": folder / "lora", "lora_scales": 0.5}
     report = main_export(folder / "sd", tmp_path / "out", **SIZES, **options).to_dict()
@@ -112,7 +112,7 @@ def test_scale_of_an_image_adapter_changes_and_is_saved(folder, tmp_path):
                 pipe.set_ip_adapter_scale(scale)
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_several_controlnets_are_one_program(folder, tmp_path):
     names = [folder / "controlled" / name for name in ("controlnet", "controlnet_1")]
     report = main_export(folder / "sd", tmp_path / "out", **SIZES, controlnet_ids=names).to_dict()

@@ -92,7 +92,7 @@ class Reference:
         return norm(x)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("settings", [{"do_sample": False}, {"do_sample": True, "temperature": 0.5}], ids=str)
 def test_tokens_are_those_of_plain_decoding(speculating, draft, settings):
     for seed, num_tokens in ((0, 8), (1, 27)):
@@ -142,7 +142,7 @@ def test_a_draft_gets_the_states_of_transformers(speculating, draft, original):
     states_handed_over(speculating, draft, original)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_cores_that_share_layers_hand_over_whole_states(checkpoint, original, folder):
     options = {**SHAPES, "speculation": True, "hidden_state_layers": (1, 2, 3), "tensor_parallel_size": 2}
     with NeuronModelForCausalLM.from_pretrained(checkpoint, export=True, **options) as model:

@@ -69,7 +69,7 @@ def saved(config, reference, folder, prefix="", **others):
     return folder
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @torch.no_grad()
 @pytest.mark.parametrize("has_input_norm", [False, True])
 def test_guesses_are_those_of_the_network_without_a_cache(

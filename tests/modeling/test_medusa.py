@@ -69,7 +69,7 @@ def heads(speculating, folder):
     loaded.close()
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("settings", [{"do_sample": False}, {"do_sample": True, "temperature": 0.5}], ids=str)
 def test_tokens_are_those_of_plain_decoding(speculating, heads, settings):
     for seed in (0, 1, 100):

@@ -59,7 +59,7 @@ def test_greedy_matches_transformers(name, frames, pairs):
     assert any("with 2 audios" in error.output for error in pairs(name)[0].prepared.validation)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_generic_decoders_match_too(pairs):
     compiled, original = pairs("qwen2_audio", "generic")
     result, expected = both((compiled, original), processed("qwen2_audio", [[FRAMES, 29], [], [18]]), **GREEDY)

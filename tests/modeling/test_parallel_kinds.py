@@ -22,7 +22,7 @@ from tests.speech import save_tiny_speech, sounds
 PARALLEL = {"export": True, "instance_type": "trn1.32xlarge", "tensor_parallel_size": 2}
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("name", "num_stages"), [("idefics3", 2), ("llava-siglip-olmo", 1)])
 def test_a_vision_language_model_writes_the_tokens_of_transformers(tmp_path, name, num_stages):
     folder = save_tiny_image_text(tmp_path, name)
@@ -54,7 +54,7 @@ def test_an_encoder_decoder_writes_the_tokens_of_transformers(tmp_path, model_ty
     assert len(of_weights) > len(model.prepared.program.weights) / 2
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_whisper_writes_the_tokens_of_transformers(tmp_path):
     folder = save_tiny_speech(tmp_path, "whisper")
     options = {"batch_size": 2, "optlevel": "1"}

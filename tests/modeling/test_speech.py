@@ -231,7 +231,7 @@ def test_saved_model_is_loaded_again(pair, tmp_path):
         NeuronModelForCTC.from_pretrained(tmp_path / "saved")
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_target_stops_at_cache_end_with_a_warning(tmp_path, caplog):
     folder = save_tiny_speech(tmp_path / "moonshine", "moonshine")
     options = SHAPES["moonshine"] | {"decoder_sequence_length": 9}

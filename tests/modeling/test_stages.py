@@ -52,7 +52,7 @@ def test_tokens_are_those_of_transformers(model, folder):
     assert len(model.loaded.claim.core_ids) == 4
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("model_type", "overrides"), [("gpt_bigcode", GPT), ("jamba", JAMBA)])
 def test_tokens_of_the_generic_path_are_those_of_transformers(tmp_path, model_type, overrides):
     folder = save_tiny(tmp_path, model_type, **overrides)

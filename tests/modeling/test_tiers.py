@@ -142,7 +142,7 @@ def test_replaced_weights_survive_late_compilation(export_folder, tmp_path, monk
     assert not torch.allclose(expected, before, atol=1e-2)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_export_compiles_no_host_code_by_default(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
     shapes = SMALL | {"optlevel": "2"}

@@ -99,7 +99,7 @@ def test_all_misfits_are_named_and_nothing_is_replaced(kind, model):
     assert torch.equal(model(input_ids=IDS, **inputs).logits, before)
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_model_in_memory_is_compiled_and_unchanged(kind, tmp_path):
     model_class, _, shapes, inputs, other = kind
     module = type(other)(other.config).train()

@@ -262,7 +262,7 @@ def test_the_command_checks_and_generates(checkpoint, compiled, reference, monke
     assert demo.main() == 1 and "tensor_parallel_size=64" in capsys.readouterr().err
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
     small = tiny.save_tiny(tmp_path / "draft", "llama", num_hidden_layers=1, vocab_size=tiny.NUM_BYTE_TOKENS, seed=1)
     options = {"batch_size": 1, "speculation_length": 3, "enable_fused_speculation": True}
@@ -282,7 +282,7 @@ def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
     model.close()
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("generation", ["EAGLE", "EAGLE-3"])
 def test_an_eagle_draft_changes_no_token(tmp_path, generation):
     checkpoint = tiny.save_tiny(tmp_path / "target", "llama")

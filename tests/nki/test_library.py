@@ -89,7 +89,7 @@ def lines_of_the_page(library):
         yield f"{step.__name__:12} {analysis.total_us:6.0f} us  {moved:3.0f} MiB moved  {busiest} is busiest"
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_page_has_the_times_of_the_steps(library, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     page = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()

@@ -18,7 +18,7 @@ from tests import warm
 from tests.nxd_training.runs import NUM_STEPS, SIZES, reference_losses, write_run
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_losses_are_those_of_transformers(built, tmp_path: Path) -> None:
     result = nxd_training.train(write_run(tmp_path))
     assert [one["loss"] for one in result["losses"]] == pytest.approx(reference_losses(tmp_path), rel=1e-5)

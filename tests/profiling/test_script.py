@@ -95,7 +95,7 @@ threading.Thread(target=lambda: (time.sleep(0.2), model.generate(prompt, max_new
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_threads_are_joined_and_open_pools_end_as_usual(script, export_folder):
     text = GENERATE.format(folder=str(export_folder)) + THREADS
     (prefill,) = [g for g in profile_script(script(text)).profile.graphs if g.graph.startswith("prefill")]

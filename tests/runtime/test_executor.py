@@ -59,7 +59,7 @@ def inputs(seed: int) -> list[torch.Tensor]:
     return [torch.randn(2, 4, generator=generator), torch.randn(1, 4, generator=generator)]
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.skipif(probe_compiler() is None, reason="needs a C++ compiler")
 def test_host_code_gets_inputs_in_compiled_layout(tmp_path):
     model = nn.Linear(8, 4)

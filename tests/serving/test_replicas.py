@@ -23,7 +23,7 @@ def make_deployment(checkpoint, num_replicas, **options):
     return Deployment(specs, served, num_replicas=num_replicas)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_requests_are_shared_and_answered_as_by_transformers(chat_checkpoint, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf2.24xlarge")  # with cores that no other test holds
     deployment = make_deployment(chat_checkpoint, 2)

@@ -21,7 +21,7 @@ from tests.raising import raises
 MAIN = "from optimum.commands.optimum_cli import main; main()"
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_sigterm_drains(generator, tmp_path):
     generator.model.save_pretrained(tmp_path / "tiny")
     flags = ["--port", "0", "--drain_timeout_s", "60", "--json"]

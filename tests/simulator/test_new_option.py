@@ -45,7 +45,7 @@ print(json.dumps({"counts": answers, "errors": errors, "described": described, "
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_field_makes_keyword_documentation_flag_key_and_errors(tmp_path, monkeypatch):
     tiny_config("bert", architectures=["BertForSequenceClassification"]).save_pretrained(tmp_path / "bert")
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))

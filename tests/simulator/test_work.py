@@ -293,7 +293,7 @@ def test_on_device_inputs_are_read_and_results_and_changes_are_written():
     assert [step.name for step in work.steps if step.work.vector_elements] == ["aten.add"]
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_sequence_parallel_prompt_takes_the_time_of_its_captured_graph():
     """Counted from sizes, and captured with the scatters and gathers that an export would have."""
     config = LlamaConfig(hidden_size=1024, intermediate_size=4096, num_hidden_layers=2, num_attention_heads=16)

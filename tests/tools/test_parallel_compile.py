@@ -33,7 +33,7 @@ def script(tmp_path, monkeypatch):
     return str(path)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_script_compiles_once_and_hits_again(script, capfd):
     assert parallel_compile.main([sys.executable, script, "--steps", "3"]) == 0
     output = capfd.readouterr()

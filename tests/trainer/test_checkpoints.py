@@ -241,7 +241,7 @@ def test_old_checkpoints_are_deleted(train, tmp_path, llama, sentences):
     assert checkpoints.last_complete(tmp_path / "out").value.name == "checkpoint-4"
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_model_of_16_bits_keeps_its_master_weights(train, tmp_path, one_layer, sentences, no_compiler):
     narrow = copy.deepcopy(one_layer).bfloat16()
     train(narrow, sentences, save_strategy="steps", save_steps=2)

@@ -24,7 +24,7 @@ class At(torch.nn.Module):
         return self.module(x) * (self.value if self.count > 1 else 1.0)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("compiled_model", [False, True], ids=["eager", "compiled"])
 def test_step_and_module_are_named(train, one_layer, sentences, no_compiler, compiled_model):
     model = copy.deepcopy(one_layer)

@@ -138,7 +138,7 @@ class TestRecompiles:
     def fresh(self, no_compiler):
         torch._dynamo.reset()
 
-    @pytest.mark.full(days=2)
+    @pytest.mark.full(days=4)
     def test_recompiles_are_logged_and_limited(self, train, one_layer, sentences, caplog):
         growing.count = 0
         with raises(ShapeError, option="max_recompiles", value=1) as error:

@@ -67,7 +67,7 @@ def test_losses_of_other_models_match_cpu(train, bert, classes, sentences, kind)
     assert losses(actual) == pytest.approx(losses(expected), abs=1e-4) and len(losses(actual)) == 4
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("optlevel", OPTLEVELS)
 def test_compiled_losses_match_cpu(train, one_layer, sentences, monkeypatch, optlevel):
     monkeypatch.setenv("NEURON_CC_FLAGS", f"-O{optlevel}")

@@ -57,7 +57,7 @@ async def last_tokens(folder):
     return last.outputs[0].token_ids
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_compiled_artifacts_are_of_the_model_and_its_options(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
     artifacts = tmp_path / "compiled"

@@ -327,7 +327,7 @@ def test_floats_have_the_precision_of_bfloat16(new_python, variable):
     assert done.stdout == "torch.float32 True\nTrue\n", done.stderr
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 def test_parallel_compile_counts_graphs_and_a_second_run_finds_them(tmp_path, new_python):
     script = tmp_path / "train.py"
     script.write_text(

@@ -216,7 +216,7 @@ except CoreBusyError:
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_rank_that_ends_before_it_exchanges_anything_is_an_error_in_the_other(tmp_path):
     lines = run(ENDING, tmp_path, NEURONCORE_NUM_DEVICES="2").splitlines()
     assert lines == ["[1]", "[2.0, 2.0]", "[2.0, 2.0]", "1.0", "busy"]
@@ -257,6 +257,6 @@ print(len(ours))
 """
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_trainer_of_transformers_has_the_losses_of_the_cpu(tmp_path):
     assert run(TRAINER, tmp_path, OPTIMUM_NEURON_XLA="1").splitlines()[-1] == "3"

@@ -86,7 +86,7 @@ def test_tokenizer_has_merges_limit_and_chat_template(converted_folder):
     assert not {"is_local", "local_files_only"} & set(saved)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_invalid_gguf_is_refused_with_reason(tmp_path, capfd):
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf file at all")
     with raises(ModelError, converter="gguf", files="broken.gguf") as error:

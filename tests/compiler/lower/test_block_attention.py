@@ -158,7 +158,7 @@ def narrow_step(dtype, is_paged):
     return body, arguments, expected
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_steps_of_compiled_subgraphs_read_8_bits(tmp_path):
     kinds = [(dtype, is_paged) for dtype in ("int8", "float8_e4m3fn", "static") for is_paged in (True, False)]
     bodies, arguments, expected = zip(*(narrow_step(*kind) for kind in kinds), strict=True)

@@ -25,7 +25,7 @@ CONFIG = NeuronConfig(
 SCORE, DECODE = f"score_{NUM_COLUMNS}", f"decode_{NUM_TOKENS}"
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 def test_o3_matches_o1(tmp_path):
     models = pair("llama")

@@ -204,7 +204,7 @@ def test_training_statistics_are_not_folded():
     assert all(len(one.sources) == 1 for one in find(body, PLAIN))
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.skipif(probe_compiler() is None, reason="no C++ compiler on this machine")
 def test_compiled_code_uses_prepared_weights(tmp_path):
     module = nn.Sequential(block(), nn.MaxPool2d(3, 2, 1), nn.Flatten(2), nn.Linear(9, 7), nn.GELU(), nn.Linear(7, 5))

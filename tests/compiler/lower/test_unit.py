@@ -84,7 +84,7 @@ def test_failing_compiler_is_reported_and_cleaned_up(tmp_path):
     assert not job.record.parent.exists() or list(job.record.parent.iterdir()) == []
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_failing_job_is_named_and_others_finish(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path))
     monkeypatch.setattr("optimum_neuron.compiler.lower.unit.UNIT_NODES", 5)

@@ -138,7 +138,7 @@ class Block(nn.Module):
         return F.relu(self.batch_norm(self.third(y)) + y)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @needs_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_program_calls_the_faster_kind(dtype):

@@ -82,7 +82,7 @@ def test_random_numbers_come_from_device_generator():
     assert torch.equal(torch.get_rng_state(), before), "the host's generator is left alone"
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_saved_activations_are_freed_while_backward_runs():
     """The peak of a step is that of a process that compiled it."""
     model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(4))).to("neuron")

@@ -91,7 +91,7 @@ def attended(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return scores.transpose(1, 2).reshape(16, 16).sin()
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize(("optlevel", "dynamic"), [("1", True), pytest.param("2", None, marks=needs_compiler)])
 def test_selective_checkpoints_repeat_attention(optlevel, dynamic):
     host, x = Selected(attended), torch.linspace(-1, 1, 256).view(16, 16)

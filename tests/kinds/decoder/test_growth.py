@@ -27,7 +27,7 @@ def operators(folder, model_type, overrides):
     return sorted(len(subprogram.body.graph.nodes) for subprogram in program.subprograms.values())
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 @pytest.mark.parametrize("model_type", GROWN)
 def test_layers_and_experts_add_no_subgraphs(tmp_path, model_type):
     few, more = GROWN[model_type]

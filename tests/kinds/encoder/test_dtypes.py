@@ -50,7 +50,7 @@ def test_exports_are_compared_in_narrow_dtypes(model_type, task, dtype, tmp_path
     assert all(torch.equal(value, before[name]) for name, value in reference.state_dict().items())
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_statistics_of_norms_are_compared(tmp_path, monkeypatch):
     real = artifact_load.bind_weights
 

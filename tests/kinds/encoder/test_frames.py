@@ -39,7 +39,7 @@ def exported(folder, model_type, **options):
     return NeuronModelForCTC.from_pretrained(folder, export=True, optlevel="1", **options)
 
 
-@pytest.mark.full(days=3)
+@pytest.mark.full(days=6)
 @pytest.mark.parametrize("num_frames", [56, 57, FRAMES["parakeet_ctc"]])
 def test_frames_of_padding_are_cut(num_frames, tmp_path):
     folder = save_tiny_encoder(tmp_path, "parakeet_ctc", CTC)

@@ -22,7 +22,7 @@ def trace():
     return poisson_trace(3000.0, num_requests=150, num_prompt=40, num_answer=16)
 
 
-@pytest.mark.full(days=2)
+@pytest.mark.full(days=4)
 def test_the_best_has_the_numbers_of_a_plan(config, trace):
     slo, seen = parse_slo("ttft=20,tpot=4"), []
     sweep = sweep_capacity(config, trace, slo=slo, instance="inf2", on_tried=seen.append, **OPTIONS)
