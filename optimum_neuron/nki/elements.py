@@ -24,12 +24,14 @@ class UninitializedReadWarning(UserWarning):
 class Elements:
     """A part of a tensor in one of the memories."""
 
-    __slots__ = ("_layout", "data", "storage")
+    __slots__ = ("data", "layout", "storage")
+    layout: object | None
+    """What stands for all that rules ask of the view, on a core that checked it."""
 
     def __init__(self, storage: Storage, data: torch.Tensor | None = None) -> None:
         self.storage = storage
         self.data = storage.whole() if data is None else data
-        self._layout: tuple[object, ...] | None = None
+        self.layout = None
 
     # ------------------------------------------------------------------ facts
     @property
@@ -46,15 +48,6 @@ class Elements:
     def offset(self) -> int:
         """First element, counted from the start of the tensor."""
         return self.data.storage_offset() - self.storage.base.storage_offset()
-
-    @property
-    def layout(self) -> tuple[object, ...]:
-        """All that rules ask of the view: where it lies in its tensor, and what the tensor is."""
-        if self._layout is None:
-            data, storage = self.data, self.storage
-            facts = (storage.shape, storage.format.name, storage.buffer, storage.base.numel())
-            self._layout = (data.shape, data.stride(), self.offset, *facts)
-        return self._layout
 
     @property
     def dtype(self) -> DtypeName:
@@ -159,7 +152,18 @@ class Elements:
 
     def rows(self) -> torch.Tensor:
         """Return the elements as float32, one row for each partition."""
-        return self.floats().reshape(self.num_partitions, -1)
+        data = self.floats()
+        return data if data.dim() == 2 else data.reshape(data.shape[0], -1)
+
+    def room(self, shape: Sequence[int]) -> torch.Tensor | None:
+        """Return its memory in a shape, if a result may be computed there, so that `write` has nothing to copy.
+
+        It is float32, whole, and so new that it holds no operand.
+        """
+        storage, data = self.storage, self.data
+        if not storage.written.is_blank or data.dtype != torch.float32 or not storage.format.is_native:
+            return None
+        return data.view(shape) if storage.covers(data) and data.is_contiguous() and not self.is_indirect() else None
 
     def write(self, values: torch.Tensor) -> None:
         """Store values, rounded to the dtype; they have as many elements, in the same order."""

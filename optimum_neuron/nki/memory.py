@@ -32,15 +32,11 @@ class Buffer(enum.Enum):
 
     __hash__ = object.__hash__
 
-    @property
-    def is_on_chip(self) -> bool:
+    def __init__(self, name: str) -> None:
+        self.is_on_chip = name in ("sbuf", "psum")
         """Whether it has partitions."""
-        return self in (Buffer.sbuf, Buffer.psum)
-
-    @property
-    def is_hbm(self) -> bool:
+        self.is_hbm = not self.is_on_chip
         """Whether it is outside the core."""
-        return not self.is_on_chip
 
     def __repr__(self) -> str:
         return f"nl.{self.value}"

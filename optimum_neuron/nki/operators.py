@@ -22,6 +22,13 @@ from ..base.foreign import name_of
 from .core import Rule, require
 
 Function = Callable[..., torch.Tensor]
+_INTO = frozenset(
+    (
+        *(torch.add, torch.mul, torch.maximum, torch.minimum, torch.sub, torch.true_divide),
+        *(torch.exp, torch.log, torch.reciprocal, torch.rsqrt, torch.sigmoid, torch.sqrt, torch.square, torch.tanh),
+    )
+)
+"""Functions of torch that compute in memory that they are given."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,6 +63,12 @@ class Operator:
     def __call__(self, *operands: object, **options: object) -> Any:
         """Compute tiles from tiles, as `nl.add(x, y)`."""
         return self.on_tiles(self, *operands, **options)
+
+    def into(self, room: torch.Tensor | None, *operands: torch.Tensor) -> torch.Tensor:
+        """Compute it on float32; in memory that it is given, if there is some and torch can."""
+        if room is None or self.function not in _INTO:
+            return self.function(*operands)
+        return self.function(*operands, out=room)
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

@@ -31,17 +31,6 @@ def choice(function: Callable[..., NkiTensor]) -> Callable[..., NkiTensor]:
     return function
 
 
-class DynamicSlice:
-    """`nl.ds(start, size)`: a slice by start and size; the start may be a register."""
-
-    def __init__(self, start: Any, size: int) -> None:
-        self.start, self.size = int(start), int(size)
-
-    def as_slice(self) -> slice:
-        """Return the slice."""
-        return slice(self.start, self.start + self.size)
-
-
 class NkiTensor(Elements):
     """A view of a tensor in one of the memories."""
 
@@ -86,8 +75,7 @@ class NkiTensor(Elements):
         refuse(Rule.ASSIGNMENT, of=self)
 
     def _full_key(self, key: object) -> list[Any]:
-        items: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
-        keys = [item.as_slice() if isinstance(item, DynamicSlice) else item for item in items]
+        keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
         given = len([None for item in keys if item is not None and item is not Ellipsis])
         if given == len(keys) == self.ndim:
             return keys

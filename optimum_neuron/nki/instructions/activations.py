@@ -52,11 +52,12 @@ class Activation(Instruction):
     def run(self, core: Core) -> None:
         value, scale = self.data.rows(), self.vector("scale")
         bias = 0.0 if self.bias is None else self.vector("bias")
+        room = self.dst.room(value.shape)
         if isinstance(scale, torch.Tensor) or scale != 1.0:
-            value = value * scale
+            value = torch.mul(value, scale, out=room)
         if isinstance(bias, torch.Tensor) or bias != 0.0:
-            value = value + bias
-        value = self.op.function(value)
+            value = torch.add(value, bias, out=room)
+        value = self.op.into(room, value)
         self.dst.write(value)
         rules.accumulate(core, "scalar", OPERATORS["add"], self.reduce_cmd, value, result=self.reduce_res)
 

@@ -281,7 +281,7 @@ _CONSTANT = frozenset({bool, int, float, str, type(None), Operator})
 """Types of operands whose value says all that rules ask; members of enumerations are such, too."""
 
 
-def _signature(instruction: Instruction) -> tuple[Any, ...] | None:
+def _signature(instruction: Instruction, core: Core) -> tuple[Any, ...] | None:
     """Return what the rules of an instruction look at; None if that is more than layouts and constants."""
     parts: list[Any] = [type(instruction)]
     for value in instruction.__dict__.values():
@@ -289,9 +289,9 @@ def _signature(instruction: Instruction) -> tuple[Any, ...] | None:
         if kind in _CONSTANT:
             parts += (kind, value)
         elif isinstance(value, NkiTensor):
-            if value.is_indirect():
+            if (layout := value.layout or _layout(value, core)) is None:
                 return None
-            parts.append(value.layout)
+            parts.append(layout)
         elif isinstance(value, enum.Enum):
             parts.append(value)
         elif kind is tuple and _CONSTANT.issuperset(kinds := tuple(map(type, value))):
@@ -301,9 +301,18 @@ def _signature(instruction: Instruction) -> tuple[Any, ...] | None:
     return tuple(parts)
 
 
+def _layout(tile: NkiTensor, core: Core) -> object | None:
+    """Return what stands for the place of a view in its tensor, and for the tensor; None if indices choose elements."""
+    if not tile.is_indirect():
+        data, storage = tile.data, tile.storage
+        facts = (storage.shape, storage.format.name, storage.buffer, storage.base.numel())
+        tile.layout = core.legal.setdefault((data.shape, data.stride(), tile.offset, *facts), object())
+    return tile.layout
+
+
 def checked(instruction: Instruction, core: Core) -> Engine:
     """Check an instruction, unless the core did on tiles of the same layouts, and return its engine."""
-    signature = _signature(instruction)
+    signature = _signature(instruction, core)
     if signature is not None and (known := core.legal.get(signature)) is not None:
         return known
     require(core.generation >= instruction.MIN_GENERATION, Rule.GENERATION, of=instruction, core=core)

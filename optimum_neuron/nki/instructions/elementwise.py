@@ -53,7 +53,7 @@ class TensorTensor(Instruction):
         right = self.data2.integers() if exact else self.data2.floats()
         if left.shape != right.shape:
             right = right.reshape(left.shape)
-        value = self.op.function(left, right)
+        value = self.op.into(None if exact else self.dst.room(left.shape), left, right)
         self.dst.write(lowest_bits(value, self.dst.storage.format) if self.op.is_bitwise else value)
 
 
@@ -89,12 +89,13 @@ class TensorScalar(Instruction):
         bitwise = self.op0.is_bitwise
         value = self.data.integers() if bitwise else self.data.floats()
         value = value.reshape(self.data.num_partitions, -1)
+        room = None if bitwise else self.dst.room(value.shape)
         for op, name, reverse in ((self.op0, "operand0", self.reverse0), (self.op1, "operand1", self.reverse1)):
             if op is None:
                 break
             takes_two = op.arity == 2 and op.name != "bypass"
             right = self.vector(name, bitwise=bitwise) if takes_two else 0.0
-            value = rules.apply(op, value, right, reverse=reverse)
+            value = rules.apply(op, value, right, reverse=reverse, room=room)
             if bitwise:
                 value = lowest_bits(value, self.dst.storage.format)
         self.dst.write(value)
@@ -117,8 +118,10 @@ class ScalarTensorTensor(Instruction):
         require_arithmetic(self.OPCODE, self.op0, self.op1)
 
     def run(self, core: Core) -> None:
-        value = rules.apply(self.op0, self.data.rows(), self.vector("operand0"), reverse=self.reverse0)
-        self.dst.write(rules.apply(self.op1, value, self.operand1.rows(), reverse=self.reverse1))
+        value, scalar, tile = self.data.rows(), self.vector("operand0"), self.operand1.rows()
+        room = self.dst.room(value.shape)
+        value = rules.apply(self.op0, value, scalar, reverse=self.reverse0, room=room)
+        self.dst.write(rules.apply(self.op1, value, tile, reverse=self.reverse1, room=room))
 
     def cycles(self, core: Core) -> float:
         tiles = (self.data, self.operand1)

@@ -106,21 +106,20 @@ class NcMatmul(Instruction):
         if self.is_transpose and core.generation > 2:
             self.dst.write(self.stationary.read().reshape(self.stationary.num_partitions, -1).T)
             return
-        contracted = self.stationary.num_partitions * self.num_rows
-        columns, moved = self.sizes
-        left = self.stationary.floats().reshape(contracted, columns).T
-        right = self.moving.floats().reshape(contracted, moved)
+        left, right = self.stationary.rows(), self.moving.rows()
+        if self.num_rows == 2:
+            left, right = (tile.reshape(2 * len(tile), -1) for tile in (left, right))
         data, written = self.dst.data, self.dst.storage.written
         if written.flags is None and data.dtype == torch.float32 and data.is_contiguous():
-            replaces = self.accumulate is False or (written.is_blank and self.accumulate is None)
-            if not written.is_blank and not replaces:
-                data.view(columns, moved).addmm_(left, right)
+            total = data if data.dim() == 2 else data.view(len(data), -1)
+            if not written.is_blank and self.accumulate is not False:
+                total.addmm_(left.T, right)
                 return
-            if replaces and self.dst.storage.covers(data):
-                torch.mm(left, right, out=data.view(columns, moved))
+            if self.accumulate is not True and self.dst.storage.covers(data):
+                torch.mm(left.T, right, out=total)
                 self.dst.storage.mark_written(data)
                 return
-        add_to(self.dst, left @ right, self.accumulate)
+        add_to(self.dst, left.T @ right, self.accumulate)
 
     def cycles(self, core: Core) -> float:
         return cost.tensor_cycles(core, self.moving, num_columns=self.sizes[1], num_stationary=self.sizes[0])

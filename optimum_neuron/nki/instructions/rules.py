@@ -92,13 +92,15 @@ def bitwise_operands(opcode: str, operators: list[Operator], **tiles: NkiTensor)
     return kinds == {True}
 
 
-def apply(operator: Operator, left: Any, right: Any, *, reverse: bool = False) -> torch.Tensor:
-    """Compute an operator of one or two operands; `reverse` exchanges them."""
+def apply(
+    operator: Operator, left: Any, right: Any, *, reverse: bool = False, room: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Compute an operator of one or two operands, in `room` if it can; `reverse` exchanges them."""
     if operator.arity == 1:
-        return operator.function(left)
+        return operator.into(room, left)
     if not isinstance(right, torch.Tensor):
         right = torch.tensor(right, dtype=left.dtype)
-    return operator.function(right, left) if reverse else operator.function(left, right)
+    return operator.into(room, right, left) if reverse else operator.into(room, left, right)
 
 
 def column(value: Any, partitions: int) -> torch.Tensor:

@@ -38,15 +38,18 @@ def ndarray(
     """
     core, place = current(), buffer
     sizes, kind = tuple(map(int, shape)), dtype_name(dtype)
-    if (sizes, kind, place) not in core.legal:
+    layout = core.legal.get((sizes, kind, place))
+    if layout is None:
         _check_dtype(core, kind)
         if place.is_on_chip:
             _check_on_chip(core, place, sizes, kind)
-        core.legal[sizes, kind, place] = None
-    label = name or f"{place.value}_{next(_NAMES)}"
+        layout = core.legal[sizes, kind, place] = object()
     if place is Buffer.shared_hbm and core.grid.shape:
         return _shared(core, sizes, kind, name)
-    return NkiTensor(_allocated(core, sizes, kind, place, label, address))
+    label = name or f"{place.value}_{next(_NAMES)}"
+    tensor = NkiTensor(_allocated(core, sizes, kind, place, label, address))
+    tensor.layout = layout
+    return tensor
 
 
 def _checked_address(core: Core, storage: Storage, address: Any) -> Address:

@@ -11,7 +11,7 @@ from ..core import Rule, require
 from ..dtypes import Dtype
 from ..memory import Buffer
 from ..operators import OPERATORS
-from ..tensor import DynamicSlice, NkiTensor
+from ..tensor import NkiTensor
 from .creation import copy, ndarray
 from .elementwise import apply, broadcast_shape, expanded, promoted
 
@@ -88,9 +88,9 @@ def where(condition: NkiTensor, x: object, y: object, dtype: Dtype | None = None
     return result
 
 
-def ds(start: object, size: int) -> DynamicSlice:
-    """Name `size` elements from start on."""
-    return DynamicSlice(start, size)
+def ds(start: Any, size: int) -> slice:
+    """Name `size` elements from start on, which may be a register."""
+    return slice(int(start), int(start) + int(size))
 
 
 def _reduced(op: str, x: NkiTensor, axis: Any, dtype: Dtype, keepdims: bool) -> NkiTensor:
