@@ -4,9 +4,10 @@
     checkpoints/step_10/model/dp_rank_00_tp_rank_01_pp_rank_00.pt        a rank's part of the model
     checkpoints/step_10/optim/dp_rank_00_tp_rank_01_pp_rank_00.pt        with ZeRO-1, one for each rank
     checkpoints/step_10/scheduler.pt, checkpoints/step_10/user_content.pt
+    checkpoints/step_10/adapter_config.json                            options of LoRA
     checkpoints/step_10/done                                             complete
 
-With `use_xser` tensors are files of their own in `<name>.pt.tensors`.
+With `use_xser` tensors are files of their own in `<name>.pt.tensors`, and their shapes in `<name>.pt.info.pt`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from ..xla import serialization
 from .agreement import ending_together, require_agreement, require_everywhere
 from .checkpoint_writer import WRITER, completed_tags
 from .checkpointing import PathLike, give, local_path, ranks_of_axes, require_file
+from .lora import CONFIG, LoraModel
+from .model import NxDModel
 from .optimizer import NxDOptimizer
 from .parallel_state import EXPERT, EXPERT_DATA, PIPELINE, TENSOR, ZERO1, is_global_rank_zero
 from .zero import NeuronZero1Optimizer
@@ -41,6 +44,8 @@ def save_checkpoint(
     num_kept_ckpts: int | None = None,
     async_save: bool = False,
     zero1_optimizer: bool = False,
+    use_zero1_dcp: bool = False,
+    avoid_saving_lower_precision_weights: bool = False,
 ) -> None:
     """Save what is passed, each rank its part; all ranks call it.
 
@@ -56,11 +61,13 @@ def save_checkpoint(
         num_kept_ckpts: how many checkpoints to keep; the oldest are removed; None or -1: all.
         async_save: return before the files are written; the next save or `finalize_checkpoint` completes them.
         zero1_optimizer: `optimizer` is the states of a ZeRO-1 optimizer.
+        use_zero1_dcp: not supported.
+        avoid_saving_lower_precision_weights: not used; the weights are saved, also beside float32 ones.
 
     Raises:
         ConfigError: ranks save under other names, or one could not write.
     """
-    _require_ranks()
+    _require_ranks(use_zero1_dcp)
     finalize_checkpoint()
     facts = {"tag": str(tag), "use_xser": use_xser, "num_kept_ckpts": num_kept_ckpts, "async_save": async_save}
     require_agreement("arguments of save_checkpoint", facts)
@@ -68,11 +75,15 @@ def save_checkpoint(
         message = f"num_kept_ckpts is {num_kept_ckpts}."
         raise ConfigError(message, hint="Keep 1 or more, or pass None to keep all.", num_kept_ckpts=num_kept_ckpts)
     folder = local_path(checkpoint_dir_str) / str(tag)
+    adapter = model.module if isinstance(model, NxDModel) else model
     with ending_together("Choose a folder that rank 0 may write to."):
         if is_global_rank_zero():
             _clear(folder)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "checkpoint").write_text("1")
+            if isinstance(adapter, LoraModel) and not adapter.lora_config.save_lora_config_adapter:
+                for place in (folder, folder.parent):  # beside the adapter, and where NxD reads it
+                    adapter.save_config(place)
     items: list[tuple[Any, Path, bool]] = []
     # Of the ranks with the same part: without experts, those of data and context parallelism.
     is_first = EXPERT_DATA.rank() == 0
@@ -91,7 +102,7 @@ def save_checkpoint(
 
 def _clear(folder: Path) -> None:
     """Remove an older checkpoint of the same name, its mark first: its files may be those of more ranks."""
-    for name in ("done", "scheduler.pt", "user_content.pt"):
+    for name in ("done", "scheduler.pt", "user_content.pt", CONFIG):
         (folder / name).unlink(missing_ok=True)
     for name in ("model", "optim"):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -101,7 +112,10 @@ def _states(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
-def _require_ranks() -> None:
+def _require_ranks(use_zero1_dcp: bool = False) -> None:
+    if use_zero1_dcp:
+        message = "Files of torch.distributed.checkpoint are neither written nor read here."
+        raise ConfigError(message, hint="Pass use_zero1_dcp=False: one file for each rank.", option="use_zero1_dcp")
     if not TENSOR.is_made():
         message = "There are no groups of ranks, which checkpoints are divided by."
         raise ConfigError(message, hint="Call initialize_model_parallel() first, also with one process.")
@@ -135,6 +149,7 @@ def load_checkpoint(
     scheduler: Any = None,
     num_workers: int = 8,
     strict: bool = True,
+    use_zero1_dcp: bool = False,
 ) -> Any:
     """Load this rank's part of a checkpoint; all ranks call it.
 
@@ -146,6 +161,7 @@ def load_checkpoint(
         scheduler: the scheduler.
         num_workers: how many ranks of a machine read at once; all do.
         strict: the model has the same names.
+        use_zero1_dcp: not supported.
 
     Returns:
         The `user_content`, or None.
@@ -153,7 +169,7 @@ def load_checkpoint(
     Raises:
         ConfigError: there is no complete checkpoint, it was saved with other degrees, or a rank's file is missing.
     """
-    _require_ranks()
+    _require_ranks(use_zero1_dcp)
     finalize_checkpoint()
     folder = local_path(path) / _complete(local_path(path), tag)
     if model is not None:

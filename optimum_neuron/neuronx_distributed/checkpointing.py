@@ -18,7 +18,7 @@ from torch import nn
 from ..errors import ConfigError, invalid_choice
 from ..xla import serialization
 from .agreement import ending_together, require_everywhere
-from .attributes import is_divided, part_of
+from .attributes import is_divided, is_of_expert, part_of
 from .moving import cast_all, to_cpu
 from .parallel_state import EXPERT, PIPELINE, TENSOR, ZERO1
 from .sharding import prepared
@@ -44,13 +44,17 @@ def write_item(data: Any, file: Path, *, by_tensor: bool = False) -> None:
     Args:
         data: nested data.
         file: the file.
-        by_tensor: write each tensor to its own file.
+        by_tensor: write each tensor to its own file, and shapes to `<file>.info.pt`, which NxD needs to load them.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    if by_tensor:
-        serialization.save_tensors(data, str(file), master_only=False)
-    else:
+    if not by_tensor:
         serialization.write_file(to_cpu(data), file)
+        return
+    facts = [
+        {"dtype": one.dtype, "shape": one.shape, "expert_model_parallel": is_of_expert(one)}
+        for one in serialization.save_tensors(data, str(file), master_only=False)
+    ]
+    serialization.write_file(dict(enumerate(facts)), file.with_name(f"{file.name}.info.pt"))
 
 
 def local_path(path: PathLike) -> Path:

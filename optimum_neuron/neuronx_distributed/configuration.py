@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pprint import pformat
 from typing import Any
@@ -24,7 +25,8 @@ from ..base.model_facts import facts_of
 from ..errors import ConfigError, ModelError, RuntimeConfigError, invalid_choice
 from . import parallel_state
 from .activation_checkpoint import apply_activation_checkpointing
-from .agreement import require_agreement
+from .agreement import exchanged, require_agreement
+from .attributes import is_of_expert
 from .lora import get_lora_model
 from .lora_config import LoraConfig
 from .model import NxDModel
@@ -196,6 +198,7 @@ def initialize_parallel_model(
             message = f"{type(model).__name__} has no config.num_attention_heads to pad."
             raise ModelError(message, hint="Call pad_model(model, tp_degree, n_heads).", model=type(model).__name__)
         pad(model, parallel_state.TENSOR.size(), heads)
+    _warn_of_replicas(model)
     options = _of_pipeline(nxd_config["pipeline_config"]) if has_stages else {}
     cut = functools.partial(NxDPPModel, **options) if has_stages else None
     model = get_lora_model(model, nxd_config["lora_config"], cut)
@@ -210,6 +213,17 @@ def initialize_parallel_model(
         classes = (options["transformer_layer_cls"],) if is_of_stages else _checkpointed(model, chosen)
         apply_activation_checkpointing(wrapped, lambda module: isinstance(module, classes))
     return wrapped
+
+
+def _warn_of_replicas(model: nn.Module) -> None:
+    """Warn if ranks of data parallelism begin with other weights: no error, as a script can load equal ones later."""
+    for axis, is_expert in ((parallel_state.ZERO1, False), (parallel_state.EXPERT_DATA, True)):
+        starts = [one.detach().flatten()[:1024].cpu() for one in model.parameters() if is_of_expert(one) is is_expert]
+        sums = [zlib.crc32(start.view(torch.uint8).numpy()) for start in starts]
+        if any(other != sums for other in exchanged(sums, axis.group())) and axis.rank() == 0:
+            text = "Ranks %s begin with other weights, and training does not make them equal. "
+            text += "Set one seed before the model is built, or load a checkpoint."
+            _logger.warning(text, axis.ranks())
 
 
 def _of_pipeline(given: Config | None) -> Config:

@@ -22,6 +22,7 @@ from torch import nn
 from ..base.foreign import parameter_facts
 from ..errors import ArtifactError, ConfigError, ModelError
 from ..files.atomic import write_bytes
+from ..files.documents import read_document
 from ..xla import serialization
 from . import mappings
 from .agreement import ending_together
@@ -32,7 +33,9 @@ from .lora_layers import LoraLayer, lora_layer
 from .moving import to_cpu
 from .parallel_state import TENSOR
 
-_ADAPTER, _CONFIG = "adapter_model.pt", "adapter_config.json"
+CONFIG = "adapter_config.json"
+"""File with the options of an adapter."""
+_ADAPTER, _HINT = "adapter_model.pt", "Pass the folder and the tag of a saved adapter."
 
 
 class LoraModel(nn.Module):
@@ -54,6 +57,10 @@ class LoraModel(nn.Module):
         self, module: nn.Module, config: LoraConfig, in_stages: Callable[[nn.Module], nn.Module] | None = None
     ) -> None:
         super().__init__()
+        states: dict[str, Any] | None = None
+        if config.load_lora_from_ckpt:
+            with ending_together(_HINT):
+                states, config = _read(config)
         self.module, self.lora_config = module, config
         targets = [name for name, _ in module.named_modules() if self._is_target(name)]
         if not targets:
@@ -65,8 +72,9 @@ class LoraModel(nn.Module):
         self._freeze()
         if in_stages is not None:
             self.module = in_stages(module)
-        if config.load_lora_from_ckpt:
-            self.load_lora()
+        if states is not None:
+            with ending_together(_HINT):
+                self.load_state_dict(states)
         if config.lora_verbose:
             self.print_trainable_parameters()
 
@@ -175,10 +183,6 @@ class LoraModel(nn.Module):
             )
         return found
 
-    def _folder(self, save_dir: str | None, tag: str | None) -> Path:
-        folder = Path(self.lora_config.lora_save_dir if save_dir is None else save_dir)
-        return folder if tag is None else folder / tag
-
     def save_lora(self, save_dir: str | None = None, adapter_tag: str | None = None) -> None:
         """Save the adapter of a model that one process has; ranks call `save_checkpoint` instead.
 
@@ -189,11 +193,21 @@ class LoraModel(nn.Module):
         if TENSOR.is_made() and TENSOR.size() > 1:
             message = "Each rank has a part of the adapter."
             raise ConfigError(message, hint="Call save_checkpoint(folder, tag, model=model).")
-        folder = self._folder(save_dir, adapter_tag)
+        folder = Path(self.lora_config.lora_save_dir if save_dir is None else save_dir, adapter_tag or "")
         folder.mkdir(parents=True, exist_ok=True)
         serialization.write_file(to_cpu(self.state_dict()), folder / _ADAPTER)
+        self.save_config(folder)
+
+    def save_config(self, save_dir: str | Path | None = None) -> None:
+        """Save the options, which `load_lora_from_ckpt` reads.
+
+        Args:
+            save_dir: the folder; None: that of the options.
+        """
+        folder = Path(self.lora_config.lora_save_dir if save_dir is None else save_dir)
+        folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(dataclasses.asdict(self.lora_config), indent=2)
-        write_bytes(folder / _CONFIG, text.encode(), error=ArtifactError)
+        write_bytes(folder / CONFIG, text.encode(), error=ArtifactError)
 
     def load_lora(self, save_dir: str | None = None, adapter_tag: str | None = None) -> None:
         """Load an adapter that `save_lora` or `save_checkpoint` has written.
@@ -202,18 +216,34 @@ class LoraModel(nn.Module):
             save_dir: the folder; None: that of the options.
             adapter_tag: folder in it; None: that of the options.
         """
-        with ending_together("Pass the folder and the tag of a saved adapter."):
-            self._load(self._folder(save_dir, adapter_tag or self.lora_config.lora_load_tag))
+        with ending_together(_HINT):
+            states, saved = _read(self.lora_config, save_dir, adapter_tag)
+            if saved.scaling != self.lora_config.scaling:
+                message = f"The adapter was saved with a scaling of {saved.scaling:g}, and this model has "
+                message += f"{self.lora_config.scaling:g}."
+                hint = "Pass the adapter's lora_alpha, lora_rank, and use_rslora, or load_lora_from_ckpt=True."
+                raise ConfigError(message, hint=hint, saved=saved.scaling, scaling=self.lora_config.scaling)
+            self.load_state_dict(states)
 
-    def _load(self, folder: Path) -> None:
-        tp, pp, _ = ranks_of_axes()
-        files = (folder / _ADAPTER, folder / "model" / f"dp_rank_00_tp_rank_{tp:02d}_pp_rank_{pp:02d}.pt")
-        file = next((one for one in files if one.is_file()), None)
-        if file is None:
-            message = f"{folder} has no adapter: neither {files[0].name} nor model/{files[1].name}."
-            raise ConfigError(message, hint="Pass the folder and the tag of a saved one.", path=str(folder))
-        is_by_tensor = Path(serialization.tensors_folder(str(file))).is_dir()
-        self.load_state_dict(serialization.load_tensors(file) if is_by_tensor else serialization.read_file(file))
+
+def _read(config: LoraConfig, save_dir: str | None = None, tag: str | None = None) -> tuple[dict[str, Any], LoraConfig]:
+    """The states of a saved adapter on this rank, and the options with those it was saved with, if it has any."""
+    top = Path(config.lora_save_dir if save_dir is None else save_dir)
+    folder = top / (tag or config.lora_load_tag or "")
+    tp, pp, _ = ranks_of_axes()
+    part = f"dp_rank_00_tp_rank_{tp:02d}_pp_rank_{pp:02d}.pt"
+    files = (folder / _ADAPTER, folder / "model" / part, folder / part)
+    file = next((one for one in files if one.is_file()), None)
+    if file is None:
+        message = f"{folder} has no adapter: neither {_ADAPTER} nor model/{part}."
+        raise ConfigError(message, hint=_HINT, path=str(folder))
+    is_by_tensor = Path(serialization.tensors_folder(str(file))).is_dir()
+    states = serialization.load_tensors(file) if is_by_tensor else serialization.read_file(file)
+    options = states.pop("lora_config", None)
+    for other in (folder / CONFIG, top / CONFIG):
+        if options is None and other.is_file():
+            options = read_document(other)
+    return states, config.as_saved(options or {})
 
 
 def get_lora_model(

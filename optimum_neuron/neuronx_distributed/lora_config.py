@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from ..errors import ConfigError, invalid_choice
+
+_OF_ADAPTER = (
+    *("bias", "init_lora_weights", "lora_alpha", "lora_dropout", "lora_rank", "modules_to_save", "target_modules"),
+    "use_rslora",
+)
+"""Options of the layers, which an adapter is saved with; the others say where it is, and how it is saved."""
 
 
 @dataclasses.dataclass
@@ -23,7 +30,7 @@ class LoraConfig:
         init_lora_weights: how `lora_A` is drawn; the product is zero at the start.
         modules_to_save: names of further modules that train, and are saved.
         lora_verbose: print how many parameters train.
-        load_lora_from_ckpt: load an adapter when the model is made.
+        load_lora_from_ckpt: load an adapter when the model is made; options of the layers are those it was saved with.
         lora_load_tag: name of that checkpoint.
         lora_save_dir: folder of adapters.
         merge_lora: save the model with the product in its weights.
@@ -56,6 +63,14 @@ class LoraConfig:
         if self.lora_rank < 1:
             message = f"lora_rank is {self.lora_rank}."
             raise ConfigError(message, hint="Pass a number from 1.", lora_rank=self.lora_rank)
+
+    def as_saved(self, options: Mapping[str, Any]) -> LoraConfig:
+        """Return these options with those that a saved adapter was trained with.
+
+        Args:
+            options: what was saved with it.
+        """
+        return dataclasses.replace(self, **{name: options[name] for name in _OF_ADAPTER if name in options})
 
     @property
     def scaling(self) -> float:

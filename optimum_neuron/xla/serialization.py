@@ -59,7 +59,9 @@ def save(
     torch.save(to_cpu(data), file_or_path)  # an open file, or a device such as /dev/null
 
 
-def save_tensors(data: object, path: str | Path, master_only: bool = True, global_master: bool = False) -> None:
+def save_tensors(
+    data: object, path: str | Path, master_only: bool = True, global_master: bool = False
+) -> list[torch.Tensor]:
     """Save nested data with one file for each tensor of "xla": `xser.save`.
 
     The file appears when its tensors are complete: a process that is killed leaves the older data, or no file.
@@ -69,9 +71,13 @@ def save_tensors(data: object, path: str | Path, master_only: bool = True, globa
         path: file to write; the tensors are in a folder beside it.
         master_only: write in the first process only.
         global_master: first of all processes; False: of each machine.
+
+    Returns:
+        The tensors that have files, in the order of their numbers.
     """
+    saved: list[torch.Tensor] = []
     if master_only and not is_master_ordinal(local=not global_master):
-        return
+        return saved
     folder = Path(tensors_folder(str(path)))
     begun = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(begun, ignore_errors=True)
@@ -80,6 +86,7 @@ def save_tensors(data: object, path: str | Path, master_only: bool = True, globa
     def write(tensors: list[torch.Tensor]) -> list[TensorReference]:
         for number, tensor in enumerate(tensors):
             write_file(tensor.cpu(), tensor_file(str(begun), number))
+        saved.extend(tensors)
         return [TensorReference(number) for number in range(len(tensors))]
 
     arena = ToXlaTensorArena(write, lambda value: type(value) is torch.Tensor and is_xla_tensor(value))
@@ -92,6 +99,7 @@ def save_tensors(data: object, path: str | Path, master_only: bool = True, globa
     finally:
         shutil.rmtree(begun, ignore_errors=True)
     write_file(references, path)
+    return saved
 
 
 def write_file(data: Any, path: str | Path) -> None:

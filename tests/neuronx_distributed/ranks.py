@@ -595,6 +595,14 @@ def configurations(device: str, rank: int) -> None:
         configuration.initialize_parallel_model(config, lambda: nn.Linear(2, 2 + rank))
     assert error.value.details["values"] == [6, 9]
     STATE.destroy_model_parallel()
+    config, said = configuration.neuronx_distributed_config(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(configuration._logger, "warning", lambda _, ranks: said.append(ranks))
+        for seed in (0, rank):
+            torch.manual_seed(seed)
+            configuration.initialize_parallel_model(config, lambda: nn.Linear(2, 2))
+    assert said == ([[0, 1]] if rank == 0 else [])
+    STATE.destroy_model_parallel()
 
 
 class Tied(nn.Module):
@@ -682,10 +690,8 @@ def low_rank(device: str, rank: int, folder: Path) -> None:
             model.module.unmerge_lora()
         checkpoint.save_checkpoint(folder / "adapter", "lora", model=model)
         STATE.destroy_model_parallel()
-        again = lora_options.LoraConfig(
-            **{**vars(lora_config), "load_lora_from_ckpt": True},
-        )
-        again.lora_save_dir, again.lora_load_tag = str(folder / "adapter"), "lora"
+        place = {"lora_save_dir": str(folder / "adapter"), "lora_load_tag": "lora" if options else "lora/model"}
+        again = lora_options.LoraConfig(load_lora_from_ckpt=True, **place)  # the other options are the adapter's
         with degrees(tensor_model_parallel_size=2):
             loaded = on(device, lora.LoraModel(Parallel(**options), again))
             with torch.no_grad():

@@ -73,7 +73,7 @@ def test_names_that_are_no_folders() -> None:
 
 
 def test_saving_again_leaves_no_files_of_other_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_require_ranks", lambda: None)
+    monkeypatch.setattr(checkpoint, "_require_ranks", lambda *_: None)
     monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 1)
     monkeypatch.setattr(parallel_state.Axis, "rank", lambda self: 0)
     optim = tmp_path / "a" / "optim"
@@ -86,7 +86,7 @@ def test_saving_again_leaves_no_files_of_other_ranks(tmp_path: Path, monkeypatch
 
 
 def test_a_checkpoint_that_is_not_complete_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_require_ranks", lambda: None)
+    monkeypatch.setattr(checkpoint, "_require_ranks", lambda *_: None)
     monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 1)
     monkeypatch.setattr(parallel_state.Axis, "rank", lambda self: 0)
     model: dict[str, torch.Tensor] = {}
@@ -135,3 +135,17 @@ def test_ranks_that_nobody_hears_any_more_leave_a_checkpoint_incomplete(
         writer.finish()
     assert error.value.details["path"] == str(tmp_path / "a")
     assert [file.name for file in (tmp_path / "a").iterdir()] == ["x.pt"]
+
+
+def test_files_of_tensors_say_their_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NxD reads them before it loads the tensors."""
+    monkeypatch.setattr(serialization, "is_xla_tensor", lambda _: True)
+    monkeypatch.setattr(serialization.TensorReference, "__module__", serialization.__name__)
+    expert = torch.ones(3)
+    expert.expert_model_parallel = True
+    checkpointing.write_item({"a": torch.ones(2, 3), "b": [expert], "step": 1}, tmp_path / "m.pt", by_tensor=True)
+    expected = [(torch.Size([2, 3]), False), (torch.Size([3]), True)]
+    assert torch.load(tmp_path / "m.pt.info.pt") == {
+        number: {"dtype": torch.float32, "shape": shape, "expert_model_parallel": is_expert}
+        for number, (shape, is_expert) in enumerate(expected)
+    }

@@ -81,6 +81,14 @@ def test_files(tmp_path: Path) -> None:
     assert torch.equal(fresh(ids), ours(ids))
     with pytest.raises(ConfigError):
         fresh.load_lora(str(tmp_path), "b")
+    place = {"lora_save_dir": str(tmp_path), "lora_load_tag": "a"}
+    again = lora.LoraModel(Model(), lora_config.LoraConfig(load_lora_from_ckpt=True, **place))
+    assert torch.equal(again(ids), ours(ids)) and again.lora_config.lora_alpha == 6
+    with pytest.raises(ConfigError) as error:  # its product would be scaled in another way
+        lora.LoraModel(Model(), lora_config.LoraConfig(2, fresh.lora_config.target_modules, 8)).load_lora(
+            str(tmp_path), "a"
+        )
+    assert error.value.details == {"saved": 3.0, "scaling": 4.0}
     with pytest.raises(ModelError):
         lora.LoraModel(Model(), lora_config.LoraConfig(2, ["linear"], 6)).load_lora(str(tmp_path), "a")
     fresh.load_state_dict(Model().state_dict())  # the model alone, under its own names
