@@ -300,10 +300,13 @@ def vllm_quant_dtype(environ: Mapping[str, str] = os.environ) -> str | None:
     return choice("NEURON_QUANT_DTYPE", ("s8", "f8e4m3fn"), environ)
 
 
+VLLM_BUCKETS = {"prefill_buckets": "NEURON_CONTEXT_LENGTH_BUCKETS", "decode_buckets": "NEURON_TOKEN_GEN_BUCKETS"}
+"""Options of an export that vLLM's scripts set by variables."""
+
+
 def vllm_buckets(environ: Mapping[str, str] = os.environ) -> dict[str, tuple[int, ...]]:
     """Return the buckets that vLLM's scripts set, by the option of the export."""
-    names = {"prefill_buckets": "NEURON_CONTEXT_LENGTH_BUCKETS", "decode_buckets": "NEURON_TOKEN_GEN_BUCKETS"}
-    return {option: tuple(sorted(sizes(name, environ))) for option, name in names.items() if environ.get(name)}
+    return {option: tuple(sorted(sizes(name, environ))) for option, name in VLLM_BUCKETS.items() if environ.get(name)}
 
 
 def compiled_artifacts(environ: Mapping[str, str] = os.environ) -> Path | None:

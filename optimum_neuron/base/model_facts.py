@@ -35,6 +35,7 @@ class ModelFacts(Facts):
     image_size: Any
     intermediate_size: int | None
     is_decoder: bool | None
+    is_eagle: bool | None
     is_encoder_decoder: bool | None
     is_matryoshka: bool | None
     kv_lora_rank: int | None

@@ -15,19 +15,18 @@ FAMILIES = ("inf2", "trn1", "trn2")
 """Families that libraries for language models run on, the smallest first."""
 
 
-def instance_for_cores(num_cores: int, *, option: str, families: Sequence[str] = FAMILIES) -> Choice[str]:
+def instance_for_cores(num_cores: int, *, families: Sequence[str] = FAMILIES) -> Choice[str]:
     """Choose the instance for so many cores: the one that the environment names, or the smallest that has them.
 
     Args:
         num_cores: cores that work together.
-        option: the user's name for it, for messages.
         families: families to choose from, in this order.
     """
     if not isinstance(num_cores, int) or isinstance(num_cores, bool) or num_cores < 1:
         raise ConfigError(
-            f"{option}={num_cores!r} is not a number of cores.",
+            f"tensor_parallel_size={num_cores!r} is not a number of cores.",
             hint="Pass a whole number, at least 1.",
-            option=option,
+            option="tensor_parallel_size",
             value=num_cores,
         )
     named = resolve_instance()
@@ -41,9 +40,9 @@ def instance_for_cores(num_cores: int, *, option: str, families: Sequence[str] =
     instances = [spec for family in families for spec in TARGETS[family].instances]
     counts = sorted({count for spec in instances for count in legal_core_counts(spec).counts})
     raise ConfigError(
-        f"{option}={num_cores} is not possible on any instance of {', '.join(families)}.",
+        f"tensor_parallel_size={num_cores} is not possible on any instance of {', '.join(families)}.",
         hint=f"Use one of {', '.join(map(str, counts))}.",
-        option=option,
+        option="tensor_parallel_size",
         value=num_cores,
         legal=counts,
     )

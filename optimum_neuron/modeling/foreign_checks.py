@@ -9,36 +9,28 @@ from transformers import GenerationConfig, PretrainedConfig
 
 from ..base.model_facts import facts_of
 from ..errors import ConfigError, ShapeError
+from ..models import require_group_size
 from ..sources import EXPERT_COUNTS, method_of, published_scheme, quantization_of
 
 
-def require_heads(config: PretrainedConfig, degree: object, *, option: str) -> None:
+def require_heads(config: PretrainedConfig, degree: object) -> None:
     """Check that every core has an attention head.
 
     Args:
         config: configuration of the model.
         degree: cores that share a layer.
-        option: the user's name for it.
     """
     num_heads = facts_of(config.get_text_config(decoder=True)).num_attention_heads
-    if isinstance(degree, int) and num_heads is not None and degree > num_heads:
-        raise ConfigError(
-            f"{option}={degree} is more than the {num_heads} attention heads of this {config.model_type} model: "
-            "some cores would have none.",
-            hint=f"Pass at most {num_heads}.",
-            option=option,
-            value=degree,
-            num_heads=num_heads,
-        )
+    if isinstance(degree, int) and num_heads is not None:
+        require_group_size(degree, num_heads=num_heads, model_type=config.model_type)
 
 
-def require_quantization(config: PretrainedConfig, scheme: str | None, *, option: str) -> None:
+def require_quantization(config: PretrainedConfig, scheme: str | None) -> None:
     """Check that a checkpoint with quantized weights is compiled with its own kind of numbers.
 
     Args:
         config: configuration of the model.
         scheme: the scheme that was asked for; None: that of the checkpoint.
-        option: the user's name for it.
     """
     settings = quantization_of(config)
     published = None if settings is None else published_scheme(settings).value
@@ -46,9 +38,9 @@ def require_quantization(config: PretrainedConfig, scheme: str | None, *, option
         return
     assert settings is not None
     raise ConfigError(
-        f"{option} asks for {scheme}, but the weights of the checkpoint are in {method_of(settings)}: {published}.",
-        hint=f"Remove {option}: the checkpoint is compiled with its own numbers.",
-        option=option,
+        f"quantization={scheme!r}, but the weights of the checkpoint are in {method_of(settings)}: {published}.",
+        hint="Remove it: the checkpoint is compiled with its own numbers.",
+        option="quantization",
         scheme=scheme,
         published=published,
     )
@@ -84,16 +76,15 @@ def sequences_each(settings: GenerationConfig, options: Mapping[str, Any]) -> in
     return max(options.get(name) or getattr(settings, name) or 1 for name in names)
 
 
-def require_experts(config: PretrainedConfig, degree: int, *, option: str) -> None:
+def require_experts(config: PretrainedConfig, degree: int) -> None:
     """Check that there are experts to divide.
 
     Args:
         config: configuration of the model.
-        degree: groups of cores that share the experts.
-        option: the user's name for it.
+        degree: groups of cores that share the experts, as `ep_degree` of other libraries says.
     """
     sizes = config.get_text_config(decoder=True).to_dict()
     sizes |= sizes.get("ffn_config") or {}  # DBRX has them there
     if degree > 1 and not any(sizes.get(name) for name in EXPERT_COUNTS):
-        message = f"{option}={degree} divides experts, and this {config.model_type} model has none."
-        raise ConfigError(message, hint=f"Remove {option}.", option=option, value=degree)
+        message = f"ep_degree={degree} divides experts, and this {config.model_type} model has none."
+        raise ConfigError(message, hint="Remove ep_degree.", option="ep_degree", value=degree)

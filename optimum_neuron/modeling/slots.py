@@ -118,14 +118,9 @@ class SequenceSlots:
             ids_RT: the tokens.
             positions_R: position of the first of them.
         """
-        self._check(slots, len(ids_RT))
         num_tokens = ids_RT.shape[1]
-        for slot, position in zip(slots, positions_R.tolist(), strict=True):
-            held, most = int(self.lengths_S[slot]), self._model.sequence_length
-            if not 0 < position <= held or position + num_tokens > most:
-                message = f"Sequence {slot} holds {held} tokens of at most {most}, and new ones are at {position}."
-                hint = "Continue behind its tokens, or begin at 0 with the whole prompt."
-                raise ShapeError(message, hint=hint, slot=slot, position=position, num_cached=held, most=most)
+        self._check(slots, len(ids_RT))
+        self._check_positions(slots, positions_R, num_tokens, self._model.sequence_length)
         assert self._sequences is not None, "a prompt came before"
         rows = list(slots)
         first_S, counts_S = self.lengths_S.clone(), torch.zeros_like(self.lengths_S)
@@ -143,6 +138,15 @@ class SequenceSlots:
         results = self._sequences.run(run)
         self.lengths_S[rows] = positions_R.long() + num_tokens
         return results["logits"][rows]
+
+    def _check_positions(self, slots: Sequence[int], positions_R: torch.Tensor, num_tokens: int, most: int) -> None:
+        """Check that new tokens follow what slots hold, and that there is room for them."""
+        for slot, position in zip(slots, positions_R.tolist(), strict=True):
+            held = int(self.lengths_S[slot])
+            if not 0 < position <= held or position + num_tokens > most:
+                message = f"Sequence {slot} holds {held} tokens of at most {most}, and new ones are at {position}."
+                hint = "Continue behind its tokens, or begin at 0 with the whole prompt."
+                raise ShapeError(message, hint=hint, slot=slot, position=position, num_cached=held, most=most)
 
     def _check_adapters(self, slots: Sequence[int], names: Sequence[str] | None) -> None:
         """Check that sequences go on with the adapters of their prompts."""

@@ -10,14 +10,16 @@ import copy
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, PreTrainedModel
 
 from ..errors import ConfigError
 from ..modeling import require_rows, sequences_each
+from ..options.spelling import spelled
 from .application import NeuronBaseForCausalLM, check_params
 from .config import NeuronConfig
 from .inputs import checked_prompts, fitting, padded_left, require_room
-from .options import num_rows
+from .options import KEYWORDS, num_rows
 from .parts import OnDeviceSamplingConfig
 from .sampling import Sampler, prepare_sampling_params
 
@@ -78,6 +80,7 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         return self.neuron_model(*args, **options)
 
     @torch.no_grad()
+    @spelled(KEYWORDS)
     def generate(
         self,
         input_ids: torch.Tensor | None = None,
@@ -105,6 +108,7 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         ids, mask = checked_prompts(
             options.pop("inputs", None) if input_ids is None else input_ids, options.pop("attention_mask", None)
         )
+        given = dict(options)
         ids = fitting(self.neuron_config, ids)
         mask = mask[:, : ids.shape[1]]
         settings = copy.deepcopy(self.generation_config if generation_config is None else generation_config)
@@ -115,6 +119,9 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
             options["logits_processor"] = [*(options.get("logits_processor") or []), *sampler]
             settings.update(do_sample=bool(sampler), **SETTINGS)
         if (draft := self._draft(assistant_model)) is not None:
+            if len(ids) > 1:
+                rows = (generation_config, sampling_params, adapter_ids, assistant_model)
+                return self._row_by_row(ids, mask, settings, rows, given)
             options["assistant_model"] = draft
         if adapter_ids is not None:
             options["adapter_names"] = list(adapter_ids) if isinstance(adapter_ids, (list, tuple)) else [adapter_ids]
@@ -127,6 +134,36 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
         tokens = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
         tokens[:, : ids.shape[1]] = ids.repeat_interleave(len(tokens) // len(ids), 0)
         return outputs
+
+    def _row_by_row(
+        self, ids_RC: torch.Tensor, mask_RC: torch.Tensor, settings: GenerationConfig, rows: Any, options: Any
+    ) -> torch.Tensor:
+        """Return the answers of several prompts, one after the other: numbers of accepted tokens differ."""
+        if settings.return_dict_in_generate or options.get("streamer") is not None:
+            name = "streamer" if options.get("streamer") is not None else "return_dict_in_generate"
+            raise ConfigError(
+                f"{name} is for one prompt where a draft proposes, not for {len(ids_RC)}.",
+                hint=f"Call generate for each prompt, or remove {name}.",
+                option=name,
+                num_rows=len(ids_RC),
+            )
+        config, params, adapters, assistant = rows
+        several = isinstance(adapters, (list, tuple)) and len(adapters) > 1
+        answers = [
+            self.generate(
+                ids_RC[row : row + 1],
+                config,
+                params if params is None or len(params) == 1 else params[row : row + 1],
+                adapters[row] if several else adapters,
+                assistant,
+                attention_mask=mask_RC[row : row + 1],
+                **options,
+            )[0]
+            for row in range(len(ids_RC))
+        ]
+        ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+        padding = next((one for one in (settings.pad_token_id, *ends) if one is not None), 0)
+        return pad_sequence(answers, batch_first=True, padding_value=padding)
 
     def _sampler(
         self, settings: GenerationConfig, given: torch.Tensor | None, num_rows: int

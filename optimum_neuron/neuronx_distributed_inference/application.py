@@ -31,18 +31,22 @@ from ..modeling import (
     require_heads,
     require_quantization,
 )
+from ..options.spelling import spelled
 from ..sources import find_folder, load_source
+from . import quantized
 from .config import NeuronConfig
 from .inference_config import CONFIG_FILE, InferenceConfig, load_pretrained_config
 from .inputs import fitting, positions_of
 from .merging import differences, merged
-from .options import export_options, num_rows
+from .options import KEYWORDS, export_options, num_rows
+from .reference_slots import ReferenceSlots
 from .sampling import Sampler, prepare_sampling_params, validate_sampling_params
 
 logger = logging.getLogger(__name__)
 
 COMPILED, DRAFT = "compiled", "draft"
 """Folders in a compiled model's."""
+_OF_QUANTIZATION = ("quantization", "modules_to_not_convert")
 
 
 class NeuronBaseForCausalLM:
@@ -88,8 +92,9 @@ class NeuronBaseForCausalLM:
         return self.neuron_config.on_device_sampling_config is not None
 
     @classmethod
+    @spelled(KEYWORDS)
     def save_quantized_state_dict(cls, model_path: str | Path, config: InferenceConfig) -> None:
-        """Check the options of a quantization; there is no file to write: `compile` quantizes the checkpoint itself.
+        """Quantize a checkpoint, and write `quantized_checkpoints_path`, which `compile` and `load` read.
 
         Args:
             model_path: folder of the checkpoint.
@@ -101,12 +106,12 @@ class NeuronBaseForCausalLM:
         if not config.neuron_config.quantized:
             hint = "Pass NeuronConfig(quantized=True, quantized_checkpoints_path=..., quantization_dtype=...)."
             raise ConfigError("The configuration is not quantized.", hint=hint, option="quantized")
-        cls(model_path, config)._checked_config(export_options(config))
-        folder = config.neuron_config.quantized_checkpoints_path
-        logger.info("Nothing is written to %s: compile() quantizes the checkpoint.", folder)
+        cls(model_path, config)._checked_config(model_path, export_options(config))
+        quantized.write(AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32), config.neuron_config)
 
     # Compile and load.
 
+    @spelled(KEYWORDS)
     def compile(
         self,
         compiled_model_path: str | Path,
@@ -129,20 +134,22 @@ class NeuronBaseForCausalLM:
             ModelError: the checkpoint is of another family.
         """
         folder, options = Path(compiled_model_path), self._options()
-        config = self._checked_config(options)
         if dry_run or self.neuron_config.on_cpu:
+            self._checked_config(self.model_path, options)
             self.config.save(folder)
             return
-        if pre_shard_weights_hook is not None:
-            pre_shard_weights_hook(self)
-        if (draft := self._new_draft()) is not None:
-            draft.compile(folder / DRAFT)
-        options |= {"config": config, "export": True}
-        with compile_with_warning(NeuronModelForCausalLM.from_pretrained, self.model_path, **options) as model:
-            model.save_pretrained(folder / COMPILED)
+        with quantized.readable(self.neuron_config, self.model_path) as source:
+            options |= {"config": self._checked_config(source, options), "export": True}
+            if pre_shard_weights_hook is not None:
+                pre_shard_weights_hook(self)
+            if (draft := self._new_draft()) is not None:
+                draft.compile(folder / DRAFT)
+            with compile_with_warning(NeuronModelForCausalLM.from_pretrained, source, **options) as model:
+                model.save_pretrained(folder / COMPILED)
         self.config.save(folder)
         self._compiled_to = folder.resolve()
 
+    @spelled(KEYWORDS)
     def load(
         self,
         compiled_model_path: str | Path,
@@ -183,7 +190,8 @@ class NeuronBaseForCausalLM:
     def _place(self, model: NeuronModelForCausalLM, folder: Path) -> None:
         self._check_same_model(model.config, folder)
         if self._compiled_to != folder.resolve() and self._has_weights(folder):
-            model.replace_weights(self.model_path)
+            with quantized.readable(self.neuron_config, self.model_path) as source:
+                model.replace_weights(source)
         if (lora := self.neuron_config.lora_config) is not None:
             for name, path in lora.lora_ckpt_paths.items():
                 model.load_adapter(Path(path).expanduser(), name)
@@ -199,6 +207,13 @@ class NeuronBaseForCausalLM:
     def _options(self) -> dict[str, Any]:
         """Options of the export, with the hidden states that an EAGLE draft reads."""
         options, neuron = export_options(self.config), self.neuron_config
+        if (
+            quantized.stored(neuron, self.model_path) is not None
+        ):  # the checkpoint says which modules are quantized, and how
+            options = {name: one for name, one in options.items() if name not in _OF_QUANTIZATION}
+        elif neuron.quantized:
+            path = neuron.quantized_checkpoints_path
+            logger.info("%s has no checkpoint: weights are quantized here, with a scale for each output.", path)
         if not neuron.enable_eagle_speculation:
             return options
         num_layers = self.config.get_text_config().num_hidden_layers
@@ -217,18 +232,18 @@ class NeuronBaseForCausalLM:
         source = Path(self.model_path)
         return not (source.is_dir() and (source / CONFIG_FILE).exists() and is_compiled(source))
 
-    def _checked_config(self, options: dict[str, Any]) -> PretrainedConfig:
-        """Return the configuration of the checkpoint, with the attributes that were changed in `config`."""
-        config = load_source(find_folder(self.model_path), with_weights=False).config
+    def _checked_config(self, source: str | Path, options: dict[str, Any]) -> PretrainedConfig:
+        """Return the configuration of a checkpoint, with the attributes that were changed in `config`."""
+        config = load_source(find_folder(source), with_weights=False).config
         if self.model_types and config.model_type not in self.model_types:
             raise ModelError(
                 f"{type(self).__name__} is for {', '.join(self.model_types)}, not for {config.model_type}.",
                 hint="Use the class of this architecture.",
                 model_type=config.model_type,
             )
-        require_heads(config, self.neuron_config.tp_degree, option="tp_degree")
-        require_experts(config, self.neuron_config.ep_degree, option="ep_degree")
-        require_quantization(config, options.get("quantization"), option="quantization_dtype")
+        require_heads(config, self.neuron_config.tp_degree)
+        require_experts(config, self.neuron_config.ep_degree)
+        require_quantization(config, options.get("quantization"))
         return merged(config, self.config)
 
     def _check_same_model(self, saved: PretrainedConfig, folder: Path) -> None:
@@ -258,8 +273,10 @@ class NeuronBaseForCausalLM:
         return given.draft_model_path
 
     def to_cpu(self) -> None:
-        """Run the checkpoint on the CPU by transformers, with `on_cpu=True`; `generate` of the adapter works."""
+        """Run the checkpoint on the CPU by transformers, with `on_cpu=True`."""
         self._model = self.load_hf_model()
+        self._slots = ReferenceSlots(self._model, num_rows(self.neuron_config), self.neuron_config.max_length)
+        self._sampler = Sampler(self.neuron_config) if self.on_device_sampling else None
 
     @property
     def _checkpoint(self) -> str:
@@ -305,6 +322,7 @@ class NeuronBaseForCausalLM:
 
     reset_kv_cache = reset
 
+    @spelled(KEYWORDS)
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -332,9 +350,6 @@ class NeuronBaseForCausalLM:
         """
         if given := sorted(name for name, value in others.items() if value is not None):
             raise ConfigError(f"{', '.join(given)} are not supported.", hint="Leave them out.", options=given)
-        if self.neuron_config.on_cpu:
-            hint = "Use HuggingFaceGenerationAdapter.generate, or compile the model."
-            raise ConfigError("forward needs a compiled model, and on_cpu=True.", hint=hint, option="on_cpu")
         assert self.compiled is not None and self._slots is not None, "`compiled` raises if nothing is loaded"
         params = self._params(sampling_params, len(input_ids))
         positions = positions_of(input_ids, attention_mask) if position_ids is None else position_ids

@@ -27,7 +27,7 @@ from .accuracy import (
     shift_inputs_by_offset,
 )
 from .application import NeuronBaseForCausalLM
-from .inputs import padded_left
+from .reference_slots import ReferenceSlots
 
 logger = logging.getLogger(__name__)
 
@@ -185,23 +185,12 @@ def _forced(
 ) -> torch.Tensor:
     """The model's logits [T, R, V] if each step gets the expected token before it."""
     model, num_rows = neuron_model.compiled, len(ids_RC)
-    if neuron_model.neuron_config.on_cpu:
-        return _forced_on_cpu(model, tokens_TR, ids_RC, mask_RC)
-    slots, rows = SequenceSlots(model, num_rows), list(range(num_rows))
+    rows, config = list(range(num_rows)), neuron_model.neuron_config
+    slots = ReferenceSlots(model, num_rows, config.max_length) if config.on_cpu else SequenceSlots(model, num_rows)
     logits = [slots.begin(rows, ids_RC, mask_RC)[:, -1]]
     for tokens_R in tokens_TR[:-1]:
         logits.append(slots.extend(rows, tokens_R[:, None], slots.lengths_S)[:, -1])
     return torch.stack(logits).float()
-
-
-@torch.no_grad()
-def _forced_on_cpu(model: Any, tokens_TR: torch.Tensor, ids_RC: torch.Tensor, mask_RC: torch.Tensor) -> torch.Tensor:
-    """The same of a model of transformers, which reads the whole sequences at once."""
-    prompts, mask = padded_left(ids_RC, mask_RC)
-    ids = torch.cat([prompts, tokens_TR[:-1].T], 1)
-    mask = torch.cat([mask, mask.new_ones(len(ids), len(tokens_TR) - 1)], 1)
-    logits_RCV = model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
-    return logits_RCV[:, -len(tokens_TR) :].transpose(0, 1).float()
 
 
 def _compared(index: int, expected_RV: torch.Tensor, actual_RV: torch.Tensor, tol: Tolerances, most: float) -> Step:

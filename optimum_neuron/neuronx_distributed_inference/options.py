@@ -31,6 +31,7 @@ EFFECTIVE = frozenset(
         *("max_context_length", "torch_dtype", "overrides_torch_dtype", "tp_degree", "pp_degree"),
         *("enable_bucketing", "context_encoding_buckets", "token_generation_buckets", "on_device_sampling_config"),
         *("sequence_parallel_enabled", "quantized", "quantization_dtype", "modules_to_not_convert", "kv_cache_quant"),
+        *("quantized_checkpoints_path", "quantization_type"),
         *("speculation_length", "enable_fused_speculation", "enable_eagle_speculation", "lora_config", "on_cpu"),
         *("is_eagle3",),
         *("output_logits", "target", "allow_input_truncation", "windowed_context_encoding_size"),
@@ -63,6 +64,24 @@ REFUSED: Mapping[str, str] = {
 WITHOUT_EFFECT = frozenset((*NAMES, *OF_EXPERTS)) - EFFECTIVE - frozenset(REFUSED)
 """Keywords about kernels, layouts, and how work is divided: results do not depend on them, and the compiler here
 chooses for itself."""
+
+KEYWORDS = {
+    "sequence_length": "seq_len",
+    "tensor_parallel_size": "tp_degree",
+    "pipeline_parallel_size": "pp_degree",
+    "prefill_buckets": "context_encoding_buckets",
+    "decode_buckets": "token_generation_buckets",
+    "prefill_chunk_size": "windowed_context_encoding_size",
+    "on_device_sampling": "on_device_sampling_config",
+    "max_topk": "global_topk",
+    "quantization": "quantization_dtype",
+    "kv_cache_dtype": "kv_cache_quant",
+    "sequence_parallel": "sequence_parallel_enabled",
+    "lora_target_modules": "target_modules",
+    "extend_length": "speculation_length + 1",
+    "instance_type": "OPTIMUM_NEURON_INSTANCE",
+}
+"""Options of an export, and what NxD Inference calls them, for messages."""
 
 _QUANTIZED = {"int8": "int8", "f8e4m3": "fp8"}
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -109,13 +128,6 @@ def export_options(config: InferenceConfig) -> dict[str, Any]:
     if (window := neuron.windowed_context_encoding_size) is not None:
         options |= {"prefill_chunk_size": window, "prefill_buckets": sizes_up_to(options["prefill_buckets"], window)}
     if neuron.speculation_length or neuron.enable_eagle_speculation:
-        if num_rows(neuron) > 1:
-            raise ConfigError(
-                f"batch_size={num_rows(neuron)} does not go with a draft: candidates are checked for one sequence.",
-                hint="Pass batch_size=1, or remove speculation_length.",
-                option="batch_size",
-                value=num_rows(neuron),
-            )
         options |= {"speculation": True, "extend_length": (neuron.speculation_length or _CANDIDATES) + 1}
     return options
 
@@ -140,7 +152,7 @@ def _instance(neuron: NeuronConfig) -> str:
         raise invalid_choice("target", neuron.target, tuple(TARGETS))
     families = FAMILIES if neuron.target is None else (neuron.target,)
     cores = neuron.tp_degree * neuron.pp_degree
-    choice = instance_for_cores(cores, option="tp_degree", families=families)
+    choice = instance_for_cores(cores, families=families)
     logger.info("instance_type: %s", choice)
     return choice.value
 

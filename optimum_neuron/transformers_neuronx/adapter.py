@@ -13,8 +13,10 @@ from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..modeling import NeuronModelForCausalLM, require_rows, sequences_each
+from ..options.spelling import spelled
 from .families import GPT2ForSampling
 from .model import NeuronModelBase
+from .options import KEYWORDS
 
 
 class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
@@ -41,6 +43,7 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
         self.model.reset()
 
     @torch.no_grad()
+    @spelled(KEYWORDS)
     def generate(self, *args: Any, **options: Any) -> Any:
         """Generate as `NeuronModelForCausalLM.generate` does, with the generation configuration of this object.
 
@@ -58,6 +61,7 @@ class HuggingFaceGenerationModelAdapter(PreTrainedModel, GenerationMixin):
         finally:
             self._compiled.generation_config = own
 
+    @spelled(KEYWORDS)
     def forward(
         self,
         input_ids: torch.Tensor,

@@ -12,6 +12,7 @@ from ..errors import ConfigError, ShapeError
 from ..options.sizes import is_count, limit_error
 from ..options.value_types import COUNT, check_types
 from .config import NeuronConfig
+from .positions import row_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -114,12 +115,12 @@ def left_padding(start_ids: torch.Tensor | None, num_rows: int, padding_side: st
     """
     if start_ids is None or padding_side == "left":
         return start_ids
-    if torch.as_tensor(start_ids).reshape(-1).tolist() != list(range(num_rows)):
+    if (numbers := row_numbers(start_ids, num_rows).tolist()) != list(range(num_rows)):
         raise ShapeError(
-            f"start_ids={torch.as_tensor(start_ids).tolist()} is not 0 to {num_rows - 1}, but prompts have their "
-            'padding on the right (padding_side="right").',
+            f"start_ids={numbers} is not 0 to {num_rows - 1}, but prompts have their padding on the right "
+            '(padding_side="right").',
             hint='Leave start_ids out, or pass padding_side="left" for padding on the left.',
-            start_ids=torch.as_tensor(start_ids).reshape(-1).tolist(),
+            start_ids=numbers,
             num_rows=num_rows,
         )
     return None

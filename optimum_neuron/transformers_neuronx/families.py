@@ -13,9 +13,11 @@ import torch
 from transformers import PretrainedConfig
 
 from ..errors import ConfigError, ModelError
+from ..options.spelling import spelled
 from ..sources import load_source
 from .checks import left_padding
 from .model import NeuronModelBase
+from .options import KEYWORDS
 from .positions import left_mask
 from .sampling import Sampling, require_floats
 
@@ -182,16 +184,16 @@ class GPT2ForSampling(_TopK):
         """
         length = self.length_with_room(input_ids, sequence_length, num_beams)
         self.reset()
-        beams = self.compiled.generate(
-            input_ids.long(),
-            attention_mask=left_mask(
-                input_ids, left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
-            ),
-            max_length=length,
-            num_beams=num_beams,
-            num_return_sequences=num_beams,
-            do_sample=False,
-        )
+        starts = left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
+        with spelled(KEYWORDS):
+            beams = self.compiled.generate(
+                input_ids.long(),
+                attention_mask=left_mask(input_ids, starts),
+                max_length=length,
+                num_beams=num_beams,
+                num_return_sequences=num_beams,
+                do_sample=False,
+            )
         return beams.reshape(len(input_ids), num_beams, -1)
 
 

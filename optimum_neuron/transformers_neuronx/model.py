@@ -25,6 +25,7 @@ from ..errors import ConfigError, ModelError, NotExportedError
 from ..modeling import NeuronModelForCausalLM, SequenceSlots, require_heads, require_quantization, require_rows
 from ..options.option import check_known
 from ..options.sizes import sizes_up_to
+from ..options.spelling import spelled
 from ..sources import load_source
 from .checks import (
     check_kinds,
@@ -38,9 +39,9 @@ from .checks import (
     sizes,
 )
 from .config import GenerationConfig, NeuronConfig
-from .options import export_options
-from .placing import placed
-from .positions import Positions
+from .options import KEYWORDS, export_options
+from .placing import placed, require_eagle_draft
+from .positions import Positions, row_numbers
 from .sampling import Sampling, run
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class NeuronModelBase:
     defaults: ClassVar[dict[str, Any]] = {"amp": "f32"}
     """Keywords of `from_pretrained` with another default than `_DEFAULTS`."""
 
+    @spelled(KEYWORDS)
     def __init__(self, config: PretrainedConfig, *, checkpoint: str | Path | None = None, **options: object) -> None:
         known = [*_DEFAULTS, *self.defaults, *_UNROLLED, *_WITHOUT_EFFECT]
         check_known(options, known, what=type(self).__name__, listed="docs/transformers_neuronx.md")
@@ -68,7 +70,7 @@ class NeuronModelBase:
         check_kinds(values)
         if unused := [name for name in _WITHOUT_EFFECT if options.get(name)]:
             logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
-        require_heads(config, values["tp_degree"], option="tp_degree")
+        require_heads(config, values["tp_degree"])
         self.checkpoint = checkpoint
         self.neuron_config: NeuronConfig = values["neuron_config"] or NeuronConfig()
         self.n_positions, self.batch_size = length_of(values, config, "n_positions" in options), values["batch_size"]
@@ -81,9 +83,9 @@ class NeuronModelBase:
             context_length_estimate=values["context_length_estimate"],
             tp_degree=values["tp_degree"],
             neuron_config=self.neuron_config,
-            model_type=config.model_type,
+            config=config,
         )
-        require_quantization(config, self._options.get("quantization"), option="quant")
+        require_quantization(config, self._options.get("quantization"))
         self._artifacts: Path | None = None
         self._model: NeuronModelForCausalLM | None = None
         self._generation = self.neuron_config.on_device_generation
@@ -118,11 +120,16 @@ class NeuronModelBase:
             raise NotExportedError(message, hint="Name a folder of save().", folder=str(directory))
         self._artifacts = Path(directory)
 
+    @spelled(KEYWORDS)
     def to_neuron(self) -> None:
         """Compile the decoder, or load it, and place it on simulated cores."""
         if self.checkpoint is None and self._artifacts is None:
             message = f"This {type(self).__name__} was made from a configuration, without weights."
             raise ModelError(message, hint=f"Use {type(self).__name__}.from_pretrained.", model=type(self).__name__)
+        if self.neuron_config.is_eagle_draft and self.checkpoint is not None:
+            require_eagle_draft(self.checkpoint, self.config)
+            logger.info("An EAGLE draft is compiled with its target, by FusedSpeculativeDecoder.to_neuron().")
+            return
         self._model = placed(self.checkpoint, self._artifacts, self.config, self._options)
         for name in ("_positions", "_slots"):
             self.__dict__.pop(name, None)
@@ -156,8 +163,10 @@ class NeuronModelBase:
     def compiled(self) -> NeuronModelForCausalLM:
         """The compiled decoder, for everything that these classes do not have."""
         if self._model is None:
-            message = f"This {type(self).__name__} is not compiled."
-            raise ConfigError(message, hint="Call to_neuron() first.", model=type(self).__name__)
+            message, of = f"This {type(self).__name__} is not compiled.", ""
+            if self.neuron_config.is_eagle_draft:
+                of = " of its FusedSpeculativeDecoder"
+            raise ConfigError(message, hint=f"Call to_neuron(){of} first.", model=type(self).__name__)
         return self._model
 
     @functools.cached_property
@@ -288,6 +297,7 @@ class NeuronModelBase:
         length = speculation_length or input_ids.shape[1]
         return self.logits(input_ids, cache_ids, start_ids, length).permute(1, 2, 0)
 
+    @spelled(KEYWORDS)
     def logits(
         self,
         input_ids: torch.Tensor,
@@ -301,13 +311,14 @@ class NeuronModelBase:
         starts = left_padding(start_ids, len(input_ids), self.neuron_config.padding_side)
         return self._cast(self._positions(input_ids.long(), position(cache_ids), starts, num_logits))
 
+    @spelled(KEYWORDS)
     def _of_slots(
         self, input_ids: torch.Tensor, cache_ids: torch.Tensor | None, start_ids: torch.Tensor | None
     ) -> torch.Tensor:
         """Begin or continue the sequences that `start_ids` names, and return logits as `logits` does."""
         num_rows, num_columns = input_ids.shape
         positions = torch.arange(num_columns).expand(num_rows, -1) if cache_ids is None else torch.as_tensor(cache_ids)
-        slots = range(num_rows) if start_ids is None else torch.as_tensor(start_ids).reshape(-1).tolist()
+        slots = range(num_rows) if start_ids is None else row_numbers(start_ids, num_rows).tolist()
         return self._cast(self._slots(list(slots), input_ids.long(), positions.expand(num_rows, -1)))
 
     def _cast(self, logits: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transformers import PretrainedConfig
+
 from ..errors import ConfigError, invalid_choice
 from ..hardware import instance_for_cores
 from .config import ContinuousBatchingConfig, KVCacheQuantizationConfig, NeuronConfig, QuantizationConfig
@@ -29,16 +31,29 @@ WITHOUT_EFFECT = (
     *("qkv_tiling", "weight_tiling", "mlp_in_weight_tiling_permute_order", "mlp_out_weight_tiling_permute_order"),
     *("shard_over_sequence", "attn_output_transposed", "fused_rmsnorm_qkv", "fused_rmsnorm_mlp"),
     *("mlp_out_weight_transpose", "fuse_mlp", "compilation_worker_count", "duplicate_q_weight_sos"),
+    "has_pre_attention_norm",
 )
 """Fields of `NeuronConfig` about the layout of memory and of kernels: results do not depend on them, and the compiler
-here chooses for itself."""
+here chooses for itself. Whether an EAGLE draft has a norm before attention follows from its tensors."""
+
+KEYWORDS = {
+    **dict.fromkeys(("sequence_length", "decode_buckets"), "n_positions"),
+    "prefill_buckets": "context_length_estimate",
+    "prefill_chunk_size": "window_context_length",
+    "tensor_parallel_size": "tp_degree",
+    "torch_dtype": "amp",
+    "quantization": "quant",
+    "modules_to_not_convert": "no_quantize_list",
+    "kv_cache_dtype": "kv_cache_quant",
+    "sequence_parallel": "sequence_parallel_norm",
+    "extend_length": "speculation_length + 1",
+    "instance_type": "OPTIMUM_NEURON_INSTANCE",
+}
+"""Options of an export, and what these classes call them, for messages."""
 
 _REFUSED = {
     "sparse_attn": "Use a checkpoint whose own layers have a sliding window; they are compiled so.",
     "output_all_logits": "Call speculative_forward, or NeuronModelForCausalLM with logits_to_keep=0.",
-    "is_eagle_target": "Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.",
-    "is_eagle_draft": "Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.",
-    "has_pre_attention_norm": "It belongs to EAGLE drafts; see NeuronModelForCausalLM.generate(assistant_model=...).",
 }
 """Fields that change results in a way that these classes do not have, with the alternative."""
 
@@ -91,7 +106,7 @@ def export_options(
     context_length_estimate: int | Sequence[int] | None,
     tp_degree: int,
     neuron_config: NeuronConfig,
-    model_type: str,
+    config: PretrainedConfig,
 ) -> dict[str, Any]:
     """Return the keywords of `NeuronModelForCausalLM.from_pretrained`."""
     if unused := without_effect(neuron_config):
@@ -115,14 +130,21 @@ def export_options(
     if weights and not weights.startswith("u8"):
         raise invalid_choice("amp", amp, tuple(DTYPES))
     quant = neuron_config.quant or (QuantizationConfig() if weights else None)
-    instance = instance_for_cores(tp_degree, option="tp_degree")
+    instance = instance_for_cores(tp_degree)
     logger.info("instance_type: %s", instance)
     return {
         **{name: value for name, value in options.items() if value is not False},
         "instance_type": instance.value,
-        **_weights(quant, model_type),
+        **_weights(quant, config.model_type),
         **_cache(neuron_config.kv_cache_quant),
+        **(_of_eagle(config) if neuron_config.is_eagle_target else {}),
     }
+
+
+def _of_eagle(config: PretrainedConfig) -> dict[str, Any]:
+    """Options of the target of an EAGLE draft: checks of several tokens, and whole hidden states of the last layer."""
+    num_layers = config.get_text_config(decoder=True).num_hidden_layers
+    return {"speculation": True, "extend_length": 8, "hidden_state_layers": (num_layers,), "sequence_parallel": False}
 
 
 def context_sizes(estimate: int | Sequence[int], length: int) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from ..modeling import NeuronModelForCausalLM, compile_with_warning, load_artifacts
+from ..errors import ConfigError
+from ..modeling import NeuronModelForCausalLM, compile_with_warning, hidden_layers_of, load_artifacts
 from ..options.configuration import is_export
 from ..sources import find_folder
 from .checkpoint import has_safetensors, read_module
@@ -41,3 +42,15 @@ def placed(
         compile = NeuronModelForCausalLM.from_pretrained
         return compile_with_warning(compile, checkpoint, config, export=True, **options)
     return compile_with_warning(NeuronModelForCausalLM.from_model, read_module(checkpoint, config), **options)
+
+
+def require_eagle_draft(checkpoint: str | Path, config: PretrainedConfig) -> None:
+    """Check that a checkpoint is an EAGLE draft of the first generation, which is all that upstream has."""
+    num_layers = config.num_hidden_layers
+    if hidden_layers_of(find_folder(checkpoint), num_layers) != (num_layers,):
+        raise ConfigError(
+            f"is_eagle_draft=True, but {checkpoint} has no tensors of an EAGLE draft of the first generation.",
+            hint="Pass such a draft; neuronx_distributed_inference has EAGLE-3 (is_eagle3=True).",
+            option="is_eagle_draft",
+            path=str(checkpoint),
+        )

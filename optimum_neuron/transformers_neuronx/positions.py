@@ -113,6 +113,31 @@ class Positions:
         self._num_new, self._steps = 0, None
 
 
+def row_numbers(start_ids: object, num_rows: int) -> torch.Tensor:
+    """Return the whole number that `start_ids` has for each row."""
+    numbers_R = start_ids if isinstance(start_ids, torch.Tensor) else _tensor(start_ids)
+    if numbers_R is None or numbers_R.shape != (num_rows,) or numbers_R.dtype in _NO_NUMBERS:
+        shown = start_ids if numbers_R is None else numbers_R.tolist()
+        raise ShapeError(
+            f"start_ids={shown!r} has no whole number for each of {num_rows} rows.",
+            hint=f"Pass a tensor [{num_rows}] of whole numbers.",
+            start_ids=shown,
+            num_rows=num_rows,
+        )
+    return numbers_R
+
+
+_NO_NUMBERS = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def _tensor(value: object) -> torch.Tensor | None:
+    """Return numbers as a tensor; None for anything else."""
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def left_mask(ids_RC: torch.Tensor, starts_R: torch.Tensor | None) -> torch.Tensor:
     """Return the attention mask of prompts with so many columns of padding on the left.
 
@@ -122,9 +147,8 @@ def left_mask(ids_RC: torch.Tensor, starts_R: torch.Tensor | None) -> torch.Tens
     num_rows, num_columns = ids_RC.shape
     if starts_R is None:
         return torch.ones_like(ids_RC)
-    starts_R = torch.as_tensor(starts_R).reshape(-1)
-    is_other = starts_R.is_floating_point() or len(starts_R) != num_rows
-    if is_other or bool((starts_R < 0).any() | (starts_R >= num_columns).any()):
+    starts_R = row_numbers(starts_R, num_rows)
+    if bool((starts_R < 0).any() | (starts_R >= num_columns).any()):
         raise ShapeError(
             f"start_ids={starts_R.tolist()} does not fit {num_rows} prompts of {num_columns} tokens.",
             hint="Pass the number of padding tokens on the left of each prompt.",

@@ -20,7 +20,9 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import ConfigError, ShapeError
+from ..modeling import EagleDraft
 from .config import GenerationConfig
+from .eagle import eagle_answer, is_eagle_pair, load_eagle
 from .model import NeuronModelBase
 from .positions import left_mask
 
@@ -115,7 +117,7 @@ class SpeculativeGenerator:
                 option="streamer",
                 num_rows=len(input_ids),
             )
-        for model in (self.target, self.draft):
+        for model in self._models:
             sequence_length = model.length_with_room(input_ids[:1], sequence_length)
         prompts, starts = _without_padding(input_ids, start_ids, attention_mask)
         ends = self.target.end_tokens(eos_token_id)
@@ -124,6 +126,11 @@ class SpeculativeGenerator:
             for row, (ids, start) in enumerate(zip(prompts, starts, strict=True))
         ]
         return pad_sequence(rows, batch_first=True, padding_value=pad_token_id)
+
+    @property
+    def _models(self) -> Sequence[NeuronModelBase]:
+        """The models that have to have room for a sequence."""
+        return self.target, self.draft
 
     def _row(
         self, row: int, ids: torch.Tensor, start: int, sequence_length: int, ends: list[int], streamer: Any
@@ -189,7 +196,8 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
     """Draft and target that `to_neuron` compiles together; tokens are drawn as the target would draw them.
 
     Args:
-        draft: the model that proposes, compiled or not.
+        draft: the model that proposes, compiled or not; with `is_eagle_draft=True`, an EAGLE draft, which reads hidden
+            states of a target with `is_eagle_target=True`.
         target: the model that checks, compiled or not; if it cannot check `k` tokens yet, it is compiled again. Its
             `on_device_generation` says whether and how tokens are drawn; without it they are the likeliest.
         k: tokens of a check.
@@ -213,6 +221,8 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
         draws = generation is not None and generation.do_sample
         super().__init__(draft, target, k, DefaultTokenAcceptor() if draws else GreedyTokenAcceptor())
         self.pad_token_id, self.eos_token_id = pad_token_id, eos_token_id
+        self._is_eagle = is_eagle_pair(draft, target)
+        self._eagle: EagleDraft | None = None
         if unused := [name for name, value in {"buckets": buckets, "debug": debug}.items() if value]:
             logger.info("Without effect on a simulated core: %s.", ", ".join(unused))
 
@@ -220,6 +230,12 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
         """Compile both models, if they are not compiled for it."""
         self.draft.compile()
         self.target.compile_speculative_decoder(self.k)
+        if self._is_eagle:
+            self._eagle = load_eagle(self.draft, self.target, self.k)
+
+    @property
+    def _models(self) -> Sequence[NeuronModelBase]:
+        return (self.target,) if self._is_eagle else super()._models
 
     def update_generation_config(self, generation_config: GenerationConfig) -> None:
         """Change how tokens are drawn; see `NeuronModelBase.update_generation_config`."""
@@ -248,6 +264,19 @@ class FusedSpeculativeDecoder(SpeculativeGenerator):
         return super().sample(
             input_ids, length, start_ids, self.eos_token_id, self.pad_token_id, attention_mask, streamer
         )
+
+    def _row(
+        self, row: int, ids: torch.Tensor, start: int, sequence_length: int, ends: list[int], streamer: Any
+    ) -> torch.Tensor:
+        if not self._is_eagle:
+            return super()._row(row, ids, start, sequence_length, ends, streamer)
+        if self._eagle is None:
+            message = "The EAGLE draft is not compiled."
+            raise ConfigError(message, hint="Call FusedSpeculativeDecoder.to_neuron() first.", option="is_eagle_draft")
+        sampling = self.target.generation_sampling
+        drawn = None if self._is_greedy or sampling is None else sampling.of_row(row)
+        settings = {"max_length": sequence_length, "eos_token_id": ends or -1, "pad_token_id": self.pad_token_id}
+        return eagle_answer(self.target, self._eagle, ids, start, drawn, streamer=streamer, **settings)
 
     def _scores(self, model: NeuronModelBase, row: int, logits_KV: torch.Tensor) -> torch.Tensor:
         """Logits of the tokens that the filters of a model's generation configuration leave."""

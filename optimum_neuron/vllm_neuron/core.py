@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import ConfigError, RequestError
 from ..options.configuration import is_export
 from ..options.option import source_options
+from ..options.spelling import spelled
 from ..serving import Generator, ModelSpec, ServedModel, load_replicas, sampling_defaults
 from ..sources import find_folder, load_source
 from .adapters import AdapterCache, LoRARequest
@@ -25,15 +26,17 @@ from .options import read_args
 from .outputs import RequestOutput
 from .requests import Job, Progress, logprobs_of, prepare
 from .sampling_params import RequestOutputKind, SamplingParams
+from .spelling import keywords_of
 
 
 class Core:
     """A loaded model and its requests."""
 
     def __init__(self, args: EngineArgs) -> None:
-        self.args = args
-        spec = read_args(args)
-        self.backend = _load(args, dataclasses.replace(spec, adapters={}))
+        self.args, self._keywords = args, keywords_of(args)
+        with spelled(self._keywords):
+            spec = read_args(args)
+            self.backend = _load(args, dataclasses.replace(spec, adapters={}))
         self.facts = ModelFacts(args, self.backend)
         self.loop = _Loop()
         self._numbers = itertools.count()
@@ -95,8 +98,8 @@ class Core:
         for prompt, one, adapter, rank in zip(given, rows, adapters, ranks, strict=True):
             self.adapters.check(adapter)
             number = next(self._numbers)
-            jobs.append(
-                prepare(
+            with spelled(self._keywords):
+                job = prepare(
                     generator,
                     prompt,
                     one,
@@ -107,7 +110,7 @@ class Core:
                     lora_request=adapter,
                     priority=rank,
                 )
-            )
+            jobs.append(job)
         return jobs
 
     async def outputs(self, progress: Progress, *, streaming: bool) -> AsyncIterator[RequestOutput]:

@@ -46,10 +46,22 @@ _PASSED = (
     *("on_device_sampling_config",),
 )
 """Keywords that the export translates itself."""
+OPTIONS_OF_KEYS = {
+    **_NAMES,
+    "pa_num_blocks": "num_blocks",
+    "quantization_dtype": "quantization",
+    "speculation_length": "extend_length",
+    "sequence_parallel_enabled": "sequence_parallel",
+    "kv_cache_quant": "kv_cache_dtype",
+    "quant": "quantization",
+}
+"""Keywords of NxD Inference and transformers_neuronx, and the option that each is, for messages."""
+OPTIONS_OF_PLUGIN = {"num_batched_tokens_buckets": "prefill_buckets", "decode_context_length_buckets": "decode_buckets"}
+"""The same of the plugin for Trainium 2 and 3."""
 _OF_PICTURES = ("vision_neuron_config", "mm_language_model_only")
 _REFUSED = {
     **dict.fromkeys(
-        ("text_neuron_config", *_OF_PICTURES),
+        ("text_neuron_config", "text_config", "vision_config", *_OF_PICTURES),
         "Use NeuronModelForImageTextToText for models with pictures.",
     ),
     **dict.fromkeys(
@@ -109,6 +121,17 @@ class NeuronOptions:
 
 def neuron_options(args: EngineArgs) -> NeuronOptions:
     """Return what the Neuron part of an engine's arguments asks for."""
+    config, plugin = neuron_part(args)
+    _check_blocks(args, config)
+    _check_prefixes(args, config, plugin)
+    found = _of_nxdi(args, config)
+    if plugin:
+        found.export = joined(found.export, ((name, name, value) for name, value in _of_plugin(args, plugin, found)))
+    return found
+
+
+def neuron_part(args: EngineArgs) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the Neuron part of an engine's arguments: keywords of NxD Inference, and those of the plugin."""
     additional = dict(_mapping("additional_config", args.additional_config))
     flat = dict(_mapping("override_neuron_config", args.override_neuron_config))
     inner = _mapping("override_neuron_config", additional.pop("override_neuron_config", None))
@@ -121,13 +144,7 @@ def neuron_options(args: EngineArgs) -> NeuronOptions:
         )
     _refuse(additional)
     check_known(additional, ("override_neuron_config", "neuron_config", *_OF_PICTURES), what="additional_config")
-    config = {**inner, **flat}
-    _check_blocks(args, config)
-    _check_prefixes(args, config, plugin)
-    found = _of_nxdi(args, config)
-    if plugin:
-        found.export = joined(found.export, ((name, name, value) for name, value in _of_plugin(args, plugin, found)))
-    return found
+    return {**inner, **flat}, plugin
 
 
 def _mapping(name: str, value: object) -> Mapping[str, Any]:

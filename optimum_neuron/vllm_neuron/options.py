@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..base import env
+from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..hardware import instance_for_cores
-from ..modeling import require_heads
+from ..modeling import hidden_layers_of, require_heads
 from ..options.configuration import CONFIG_FILE
 from ..options.peer_attributes import joined
 from ..options.sizes import sizes_up_to
@@ -73,7 +75,7 @@ def read_args(args: EngineArgs) -> ModelSpec:
     where = {name: value for name, value in {**where, "token": args.hf_token}.items() if value}
     folder = find_folder(args.model, with_weights=False, **where)
     config = read_config(folder, trust_remote_code=args.trust_remote_code)
-    require_heads(config, args.tensor_parallel_size, option="tensor_parallel_size")
+    require_heads(config, args.tensor_parallel_size)
     _check_overrides(args, config)
     task = _TASKS[args.task if args.task != "auto" else args.runner]
     is_pooling = task not in (None, "text-generation")
@@ -91,11 +93,12 @@ def read_args(args: EngineArgs) -> ModelSpec:
     if is_pooling:
         options |= _of_pooling(args)
         return spec
-    options |= _of_decoder(args, found, options)
+    draft = _draft(args, found, config)
+    options |= {**_of_decoder(args, found, options), **_layers_of(draft, config)}
     return dataclasses.replace(
         spec,
         allow_block_sharing=shares is not False,
-        draft=_draft(args, found, config),
+        draft=draft,
         adapters=found.adapters,
     )
 
@@ -144,7 +147,7 @@ def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) ->
     if args.pipeline_parallel_size > 1:
         options["pipeline_parallel_size"] = args.pipeline_parallel_size
     if cores > 1:
-        choice = instance_for_cores(cores, option="tensor_parallel_size", families=FAMILIES)
+        choice = instance_for_cores(cores, families=FAMILIES)
         logger.info("instance_type: %s", choice)
         options["instance_type"] = choice.value
     if _DTYPES[dtype]:
@@ -317,9 +320,20 @@ def _draft(args: EngineArgs, found: NeuronOptions, config_of_model: PreTrainedCo
     if kind != "lookup" and not config.get("model"):
         raise ModelError("speculative_config names no model.", hint="Pass model, or method='ngram'.", option="model")
     number = _num_candidates(args, found)
+    if kind == "assistant" and facts_of(read_config(find_folder(str(config["model"])))).is_eagle:
+        kind = "eagle"  # the vendor's flag in the draft's own configuration
     if kind != "lookup":
         _check_draft(config_of_model, str(config["model"]), kind)
     return {"kind": kind, "model": config.get("model"), "num_candidates": number}
+
+
+def _layers_of(draft: Mapping[str, Any], config: PreTrainedConfig) -> dict[str, Any]:
+    """The option of an export that returns the hidden states which an EAGLE draft reads."""
+    if draft.get("kind") != "eagle":
+        return {}
+    num_layers = config.get_text_config(decoder=True).num_hidden_layers
+    layers = hidden_layers_of(find_folder(str(draft["model"])), num_layers)
+    return {} if layers is None else {"hidden_state_layers": layers, "sequence_parallel": False}
 
 
 def _check_draft(target: PreTrainedConfig, draft: str, kind: str) -> None:

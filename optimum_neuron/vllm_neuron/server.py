@@ -13,11 +13,13 @@ from typing import Any
 
 from ..base import env
 from ..errors import ConfigError, NeuronError
+from ..options.spelling import spelled
 from ..serving import Deployment, ModelSpec, ServeOptions, require_packages, serve
 from .arg_parser import FlexibleArgumentParser
 from .engine_args import AsyncEngineArgs
 from .keywords import log_unused
 from .options import read_args
+from .spelling import keywords_of
 
 _WITHOUT_EFFECT: Mapping[str, Any] = {
     "uvicorn_log_level": "info",
@@ -97,10 +99,11 @@ def _run(parser: FlexibleArgumentParser, words: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         args = parser.parse_args(words)
-        model, options, replicas = server_of(args)
-        require_packages()
-        deployment = Deployment([model], options, num_replicas=replicas)
-        serve(deployment, on_listening=lambda url: print(f"serving {model.name} at {url}", flush=True))
+        with spelled(keywords_of(_engine_of(args))):
+            model, options, replicas = server_of(args)
+            require_packages()
+            deployment = Deployment([model], options, num_replicas=replicas)
+            serve(deployment, on_listening=lambda url: print(f"serving {model.name} at {url}", flush=True))
     except NeuronError as error:
         if env.debug():
             raise
@@ -117,9 +120,7 @@ def server_of(args: argparse.Namespace) -> tuple[ModelSpec, ServeOptions, int]:
             flag = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{flag} is not supported.", hint=hint, option=name, value=str(given[name]))
     log_unused((name for name, default in _WITHOUT_EFFECT.items() if given[name] != default), where="here")
-    engine = AsyncEngineArgs.from_cli_args(args)
-    if args.model_tag:
-        engine.model = args.model_tag
+    engine = _engine_of(args)
     adapters = dict(_adapter(text) for text in args.lora_modules or ())
     if adapters and not engine.enable_lora:
         raise ConfigError(
@@ -142,15 +143,32 @@ def server_of(args: argparse.Namespace) -> tuple[ModelSpec, ServeOptions, int]:
     return spec, options, engine.data_parallel_size
 
 
+def _engine_of(args: argparse.Namespace) -> AsyncEngineArgs:
+    """The arguments of the engine among the flags of a server."""
+    engine = AsyncEngineArgs.from_cli_args(args)
+    if args.model_tag:
+        engine.model = args.model_tag
+    return engine
+
+
 def _adapter(text: str) -> tuple[str, str]:
     """A name and a folder, as name=folder or as JSON."""
+    name, _, folder = text.partition("=")
     if text.startswith("{"):
-        row = json.loads(text)
-        return row["name"], row["path"]
-    name, separator, folder = text.partition("=")
-    if not (name and separator and folder):
-        raise ConfigError(f"{text!r} is no adapter.", hint="Pass name=folder.", option="lora_modules", value=text)
+        name, folder = _row(text)
+    if not (name and folder and isinstance(name, str) and isinstance(folder, str)):
+        hint = 'Pass name=folder, or {"name": NAME, "path": FOLDER}.'
+        raise ConfigError(f"{text!r} is no adapter.", hint=hint, option="lora_modules", value=text)
     return name, folder
+
+
+def _row(text: str) -> tuple[Any, Any]:
+    """The name and the path in JSON text; None for what it does not have."""
+    try:
+        row = json.loads(text)
+    except ValueError:
+        row = None
+    return (row.get("name"), row.get("path")) if isinstance(row, dict) else (None, None)
 
 
 def _template(value: str | None) -> str | None:

@@ -96,7 +96,9 @@ NAMES: Names = {
     f"{_BASE}.models.mllama.modeling_mllama": {
         "MllamaInferenceConfig": f"{_OURS}:ImageToTextInferenceConfig",
         **_ours("", "MultimodalVisionNeuronConfig"),
-        "NeuronMllamaForCausalLM": _IMAGES,
+        "NeuronMllamaForCausalLM": Missing(
+            "Use another model with images, such as Llama 4 or Qwen3-VL, with NeuronModelForImageTextToText."
+        ),
     },
     **{f"{_BASE}.models.{name}": _family(name) for name in FAMILIES},
     **{f"{_BASE}.models.{name}.modeling_{name}": _family(name) for name in FAMILIES},

@@ -38,7 +38,7 @@ _FAMILIES = {
     "qwen2": _ours("Qwen2ForSampling"),
     "qwen3": _ours("Qwen3ForSampling"),
 }
-_EAGLE = Missing("Pass an EAGLE draft as assistant_model of NeuronModelForCausalLM.generate.")
+_EAGLE = Missing("Use FusedSpeculativeDecoder, which takes an EAGLE draft too: its candidates are one sequence.")
 _TREE = Missing("Use SpeculativeGenerator, whose candidates are one sequence.")
 _SPARSE = Missing("Use a checkpoint whose own layers have a sliding window.")
 

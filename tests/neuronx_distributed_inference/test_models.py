@@ -29,6 +29,7 @@ from optimum_neuron.neuronx_distributed_inference import (
     demo,
     load_pretrained_config,
     logits,
+    state_dicts,
 )
 from optimum_neuron.neuronx_distributed_inference.families import (
     LlamaInferenceConfig,
@@ -120,8 +121,56 @@ def test_the_reference_on_the_cpu_skips_padding_too(checkpoint, reference, side)
     options = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
     tokens = HuggingFaceGenerationAdapter(model).generate(ids, **options)
     assert torch.equal(tokens[:, :9], ids)
+    lengths = mask.sum(1)
+    model.reset()
+    picked = [model(ids, mask).logits[:, -1].argmax(-1)]
+    for step in range(2):
+        positions = (lengths + step)[:, None]
+        picked.append(model(picked[-1][:, None], position_ids=positions).logits[:, -1].argmax(-1))
     for row in range(2):
-        assert tokens[row, 9:].tolist() == answer(reference, ids[row][mask[row].bool()], 6)
+        expected = answer(reference, ids[row][mask[row].bool()], 6)
+        assert tokens[row, 9:].tolist() == expected and torch.stack(picked, 1)[row].tolist() == expected[:3]
+    with raises(ShapeError, position=20):
+        model(ids[:, :1], position_ids=torch.full((2, 1), 20))
+    with raises(ConfigError, option="adapter_ids"):
+        model(ids, mask, adapter_ids=["a", "b"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("int8", "per_channel_symmetric"), ("f8e4m3", "per_tensor_symmetric")], ids=str
+)
+def test_quantized_checkpoints_have_their_own_numbers(checkpoint, reference, tmp_path, dtype, kind):
+    path = tmp_path / "model_quant.pt"
+    if dtype == "f8e4m3":
+        path = tmp_path / "quantized"
+        path.mkdir()
+    options = {"quantized": True, "quantized_checkpoints_path": str(path)}
+    options |= {"quantization_dtype": dtype, "quantization_type": kind}
+    NeuronLlamaForCausalLM.save_quantized_state_dict(checkpoint, config_of(checkpoint, **options))
+    written = state_dicts.load_state_dict(path) if path.is_dir() else torch.load(path)
+    dequantized = copy.deepcopy(reference)
+    state = dequantized.state_dict()
+    if dtype == "f8e4m3":  # a head in fp8 would be rounded to int8
+        written["lm_head.weight"] = state["lm_head.weight"]
+        del written["lm_head.scale"]
+    for name in [name for name in written if name.endswith(".scale")]:
+        weight = name.replace(".scale", ".weight")
+        written[name] = written[name] * 1.5  # numbers that no quantization of the checkpoint finds
+        state[weight] = written[weight].float() * written[name]
+    dequantized.load_state_dict(state)
+    (state_dicts.save_state_dict_safetensors if path.is_dir() else torch.save)(written, path)
+    model = NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, **options))
+    model.compile(tmp_path / "compiled")
+    model = NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, **options))
+    model.load(tmp_path / "compiled")
+    ids = prompts(2, 9)
+    torch.testing.assert_close(model(ids).logits[:, -1], dequantized(ids).logits[:, -1], atol=2e-4, rtol=2e-4)
+    model.close()
+    with raises(ConfigError, option="quantization_dtype"):
+        other = "f8e4m3" if dtype == "int8" else "int8"
+        config = config_of(checkpoint, **options | {"quantization_dtype": other})
+        NeuronLlamaForCausalLM(checkpoint, config).compile(tmp_path / "other")
 
 
 def test_rows_have_sampling_parameters_of_their_own(model, reference):
@@ -265,7 +314,7 @@ def test_the_command_checks_and_generates(checkpoint, compiled, reference, monke
 @pytest.mark.full(days=4)
 def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
     small = tiny.save_tiny(tmp_path / "draft", "llama", num_hidden_layers=1, vocab_size=tiny.NUM_BYTE_TOKENS, seed=1)
-    options = {"batch_size": 1, "speculation_length": 3, "enable_fused_speculation": True}
+    options = {"batch_size": 2, "speculation_length": 3, "enable_fused_speculation": True}
     config = config_of(checkpoint, **options)
     config.fused_spec_config = FusedSpecNeuronConfig(
         None, config_of(small, batch_size=1), str(small), NeuronLlamaForCausalLM
@@ -273,12 +322,19 @@ def test_a_draft_changes_no_token(checkpoint, reference, tmp_path):
     model = NeuronLlamaForCausalLM(checkpoint, config)
     model.compile(tmp_path / "both")
     model.load(tmp_path / "both")
-    ids = prompts(1, 6)
-    tokens = HuggingFaceGenerationAdapter(model).generate(
-        ids, max_new_tokens=10, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
-    assert tokens[0, 6:].tolist() == answer(reference, ids[0], 10)
+    ids, mask, adapter = prompts(2, 6), torch.ones(2, 6, dtype=torch.long), HuggingFaceGenerationAdapter(model)
+    ids[1, :2] = mask[1, :2] = 0
+    options = {"attention_mask": mask, "max_new_tokens": 10, "eos_token_id": -1, "pad_token_id": 0}
+    tokens = adapter.generate(ids, do_sample=False, **options)
+    for row, start in enumerate((0, 2)):
+        assert tokens[row, 6:].tolist() == answer(reference, ids[row, start:], 10)
     assert model.compiled.last_speculation.num_candidates > 0
+    params = prepare_sampling_params(2, top_k=[1, 1], temperature=[0.5, 2.0])
+    assert torch.equal(adapter.generate(ids, sampling_params=params, **options), tokens)
+    with raises(ShapeError, num_params=3):
+        adapter.generate(ids, sampling_params=prepare_sampling_params(3), **options)
+    with raises(ConfigError, option="return_dict_in_generate"):
+        adapter.generate(ids, return_dict_in_generate=True, **options)
     model.close()
 
 
@@ -292,7 +348,7 @@ def test_an_eagle_draft_changes_no_token(tmp_path, generation):
         draft = eagle.draft_config(target.config)
         tensors = eagle.draft_tensors(draft)
     folder = eagle.saved(draft, tensors, tmp_path / "draft")
-    options = {"batch_size": 1, "speculation_length": 3, "enable_eagle_speculation": True}
+    options = {"batch_size": 2, "speculation_length": 3, "enable_eagle_speculation": True}
     options |= {"tp_degree": 2, "sequence_parallel_enabled": True}
     config = config_of(checkpoint, **options, is_eagle3=generation == "EAGLE-3")
     config.fused_spec_config = FusedSpecNeuronConfig(None, draft_model_path=str(folder))
@@ -300,11 +356,12 @@ def test_an_eagle_draft_changes_no_token(tmp_path, generation):
     model.compile(tmp_path / "both")
     model = NeuronLlamaForCausalLM(tmp_path / "both")
     model.load(tmp_path / "both")
-    ids = prompts(1, 6) % tiny.VOCABULARY
+    ids = prompts(2, 6) % tiny.VOCABULARY
     tokens = HuggingFaceGenerationAdapter(model).generate(
         ids, max_new_tokens=10, do_sample=False, eos_token_id=-1, pad_token_id=0
     )
-    assert tokens[0, 6:].tolist() == answer(target, ids[0], 10)
+    for row in range(2):
+        assert tokens[row, 6:].tolist() == answer(target, ids[row], 10)
     assert model.compiled.last_speculation.draft == f"{generation} draft"
     model.close()
 

@@ -32,12 +32,11 @@ def config_of(checkpoint, **options):
         ({"tp_degree": 3}, {"option": "tp_degree"}),
         ({"ep_degree": 2}, {"option": "ep_degree"}),
         ({"tp_degree": 8}, {"option": "tp_degree", "num_heads": 4}),
-        ({"seq_len": 4096}, {"option": "sequence_length"}),
+        ({"seq_len": 4096}, {"option": "seq_len"}),
         ({"is_prefix_caching": True}, {"option": "is_prefix_caching"}),
         ({"quantized": True, "quantized_checkpoints_path": "q", "quantization_dtype": "int3"}, {"value": "int3"}),
         ({"target": "trn9"}, {"value": "trn9"}),
         ({"enable_fused_speculation": True, "batch_size": 1}, {"option": "fused_spec_config"}),
-        ({"speculation_length": 3}, {"option": "batch_size", "value": 2}),
         ({"torch_dtype": torch.float8_e4m3fn}, {"value": "float8_e4m3fn"}),
     ],
     ids=str,
@@ -68,9 +67,9 @@ def test_quantized_checkpoints_are_checked(checkpoint, tmp_path):
         NeuronLlamaForCausalLM.save_quantized_state_dict(checkpoint, config_of(checkpoint, **options))
     with raises(ConfigError, option="quantized"):
         NeuronLlamaForCausalLM.save_quantized_state_dict(checkpoint, config_of(checkpoint))
-    NeuronLlamaForCausalLM.save_quantized_state_dict(
-        checkpoint, config_of(checkpoint, **options | {"quantization_dtype": "int8"})
-    )
+    with raises(ConfigError, value="blockwise_symmetric"):
+        wrong = {"quantization_dtype": "int8", "quantization_type": "blockwise_symmetric"}
+        NeuronLlamaForCausalLM.save_quantized_state_dict(checkpoint, config_of(checkpoint, **options | wrong))
 
 
 def test_asserted_errors_are_assertions(checkpoint):

@@ -14,7 +14,7 @@ from optimum_neuron.transformers_neuronx import (
     NeuronConfig,
     SpeculativeGenerator,
 )
-from tests import tiny
+from tests import eagle, tiny
 from tests.raising import raises
 
 pytestmark = pytest.mark.full(days=2, by="file")
@@ -128,3 +128,58 @@ def test_a_draft_has_the_tokens_of_the_target(models, tmp_path):
     wider = tiny.save_tiny(tmp_path, "llama", num_hidden_layers=1, vocab_size=128)
     with raises(ConfigError, draft=128):
         SpeculativeGenerator(LlamaForSampling.from_pretrained(wider, **OPTIONS), models[1], 3)
+
+
+def eagle_models(checkpoint, folder, generation):
+    """A target and its EAGLE draft."""
+    sides = {"padding_side": "right", "on_device_generation": generation}
+    config = NeuronConfig(is_eagle_draft=True, has_pre_attention_norm=False, **sides)
+    draft = NeuronAutoModelForCausalLM.from_pretrained(folder, **OPTIONS, neuron_config=config)
+    config = NeuronConfig(is_eagle_target=True, **sides)
+    return draft, NeuronAutoModelForCausalLM.from_pretrained(checkpoint, **OPTIONS, neuron_config=config)
+
+
+def test_an_eagle_draft_changes_no_token(checkpoint, reference, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
+    config, tensors = eagle.first_draft(reference.config)
+    tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    tensors |= {"lm_head.weight": reference.lm_head.weight.detach().clone()}
+    folder = eagle.saved(config, tensors, tmp_path / "draft")
+    generation = GenerationConfig(do_sample=True, top_k=20, temperature=0.7, deterministic=True, dynamic=True)
+    draft, target = eagle_models(checkpoint, folder, generation)
+    with raises(ConfigError, option="is_eagle_target"):
+        FusedSpeculativeDecoder(draft, LlamaForSampling.from_pretrained(checkpoint, **OPTIONS), 4)
+    draft.to_neuron()
+    target.to_neuron()
+    with raises(ConfigError, model="LlamaForSampling"):
+        draft.sample(prompts(1, 6), 12)
+    decoder = FusedSpeculativeDecoder(draft, target, 4)
+    with raises(ConfigError, option="is_eagle_draft"):
+        decoder.sample(prompts(1, 6), sequence_length=12)
+    decoder.to_neuron()
+    ids, mask = prompts(2, 6), torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    drawn = decoder.sample(ids, attention_mask=mask, sequence_length=16)
+    for row, length in ((0, 6), (1, 4)):
+        tokens = ids[row : row + 1, :length]
+        while tokens.shape[1] < 16:
+            with torch.no_grad():
+                scores = TopKLogitsWarper(20)(tokens, reference(tokens).logits[:, -1] / 0.7)
+            likely = scores.softmax(-1).sort(descending=True)
+            place = (likely.values.cumsum(-1) < 0.5).sum(-1, keepdim=True)
+            tokens = torch.cat([tokens, likely.indices.gather(1, place)], 1)
+            if int(tokens[0, -1]) == reference.config.eos_token_id:
+                break
+        assert drawn[row, : tokens.shape[1]].tolist() == tokens[0].tolist()
+    assert target.compiled.last_speculation.draft == "EAGLE draft"
+    decoder.update_generation_config(GenerationConfig(do_sample=False, dynamic=True))
+    assert torch.equal(decoder.sample(ids[:1], sequence_length=16), greedy(reference, ids[:1], 16))
+    target.compiled.close()
+
+
+def test_only_eagle_drafts_of_the_first_generation_are_taken(checkpoint, reference, tmp_path):
+    config = eagle.draft_config(reference.config)
+    folder = eagle.saved(config, eagle.draft_tensors(config), tmp_path)
+    draft, _ = eagle_models(checkpoint, folder, GenerationConfig())
+    with raises(ConfigError, option="is_eagle_draft"):
+        draft.to_neuron()

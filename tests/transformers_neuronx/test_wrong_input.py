@@ -139,9 +139,12 @@ def test_wrong_prompts_are_refused(model, caplog):
         adapter.generate(ids, num_beams=9)
     with raises(ShapeError, num_tokens=49):
         model.sample(torch.full((2, 49), 7), 48)
-    for starts in ([0, 9], [-1, 0], [3], [0.5, 0]):
+    for starts in ([0, 9], [-1, 0]):
         with raises(ShapeError, shape=[2, 9]):
             model.sample(ids, 20, start_ids=torch.tensor(starts))
+    for starts in (torch.tensor([3]), torch.tensor([0.5, 0]), torch.tensor([[0, 1]]), "01"):
+        with raises(ShapeError, num_rows=2):
+            model.sample(ids, 20, start_ids=starts)
     for wrong in (ids.float(), ids[0], ids.tolist()):
         with pytest.raises(ShapeError):
             model.sample(wrong, 20)

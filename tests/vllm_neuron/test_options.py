@@ -7,6 +7,7 @@ import json
 import logging
 
 import pytest
+from transformers import LlamaConfig
 
 from optimum_neuron.errors import ConfigError, ModelError
 from optimum_neuron.vllm_neuron import command, server
@@ -15,6 +16,7 @@ from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
 from optimum_neuron.vllm_neuron.engine_args import DEFAULTS, EngineArgs
 from optimum_neuron.vllm_neuron.options import read_args
 from optimum_neuron.vllm_neuron.utilities import get_adapter_absolute_path, get_lora_tokenizer
+from tests import eagle
 from tests.raising import raises
 from tests.tiny import NUM_BYTE_TOKENS, save_tiny, save_tokenizer, write_config
 
@@ -186,6 +188,16 @@ def test_drafts_are_looked_at_before_a_compile(checkpoint, tmp_path):
         options(checkpoint, speculative_config={"model": str(wider), "num_speculative_tokens": 3})
 
 
+def test_an_eagle_draft_reads_the_last_layer(checkpoint, tmp_path):
+    config = LlamaConfig.from_pretrained(checkpoint)
+    draft, tensors = eagle.first_draft(config)
+    draft.is_eagle = True
+    folder = eagle.saved(draft, tensors, tmp_path / "eagle")
+    spec = read_args(EngineArgs(model=checkpoint, speculative_model=str(folder), num_speculative_tokens=3))
+    assert spec.draft["kind"] == "eagle" and spec.options["extend_length"] == 4
+    assert spec.options["hidden_state_layers"] == (config.num_hidden_layers,)
+
+
 def test_tp_degree_chooses_an_instance_too(checkpoint):
     found = options(checkpoint, override_neuron_config={"tp_degree": 8})
     assert (found["instance_type"], found["tensor_parallel_size"]) == ("inf2.24xlarge", 8)
@@ -220,7 +232,9 @@ def test_flags_of_the_server(checkpoint, monkeypatch, tmp_path):
     assert (spec.name, spec.adapters, spec.chat_template) == ("tiny", {"one": "/a", "two": "/b"}, "{{ messages }}")
     assert spec.artifacts == tmp_path / "compiled"
     assert (how.host, how.port, how.api_key, replicas) == ("0.0.0.0", 0, ("a", "secret"), 2)
-    for wrong, option in {("--ssl-keyfile", "k"): "ssl_keyfile", ("--lora-modules", "a=b"): "enable_lora"}.items():
+    wrongs = {("--ssl-keyfile", "k"): "ssl_keyfile", ("--lora-modules", "a=b"): "enable_lora"}
+    wrongs |= {("--lora-modules", text): "lora_modules" for text in ("a", "=b", '{"name": "a"}', '{"name": 1', "{}")}
+    for wrong, option in wrongs.items():
         with raises(ConfigError, option=option):
             server.server_of(parser.parse_args([checkpoint, *wrong]))
     assert isinstance(parser, argparse.ArgumentParser)
