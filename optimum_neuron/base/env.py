@@ -301,7 +301,6 @@ def vllm_quant_dtype(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 VLLM_BUCKETS = {"prefill_buckets": "NEURON_CONTEXT_LENGTH_BUCKETS", "decode_buckets": "NEURON_TOKEN_GEN_BUCKETS"}
-"""Options of an export that vLLM's scripts set by variables."""
 
 
 def vllm_buckets(environ: Mapping[str, str] = os.environ) -> dict[str, tuple[int, ...]]:

@@ -119,7 +119,11 @@ def translate(options: Mapping[str, Any]) -> dict[str, Any]:
     if (named := cache_dtype_of(values)) is not None:
         translated = joined(translated, [(named[0], "kv_cache_dtype", named[1])])
     sampling = _sampling_options(values.get(_SAMPLING_CONFIG))
-    result = _fields_of(values.get("neuron_config")) | sampling | translate_quantization(values) | translated
+    quantized = translate_quantization(values)
+    if (scheme := quantized.get("quantization")) is not None:
+        other = "quantized" if values.get("quantized") else "quantization_config"
+        translated = joined(translated, [(other, "quantization", scheme)])
+    result = _fields_of(values.get("neuron_config")) | sampling | quantized | translated
     batches = result.get("continuous_batching")
     if useless := {name: values[name] for name in OF_BATCHING if name in values and not (batches and values[name])}:
         rows = (

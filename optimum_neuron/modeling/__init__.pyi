@@ -11,6 +11,7 @@ from .foreign_checks import (
     require_heads as require_heads,
     require_quantization as require_quantization,
     require_rows as require_rows,
+    require_vocabulary as require_vocabulary,
     sequences_each as sequences_each,
 )
 from .image_text import NeuronModelForImageTextToText as NeuronModelForImageTextToText

@@ -31,7 +31,7 @@ from .decoder import NeuronDecoderModel
 from .draft_program import require_results
 
 _EMBEDDING, _HEAD, _SHIFTS, _MASK = "embed_tokens.weight", "lm_head.weight", "d2t", "t2d"
-_BIAS, _INPUT_NORM = "fc.bias", "layers.0.input_layernorm.weight"
+_FUSION, _BIAS, _INPUT_NORM = "fc.weight", "fc.bias", "layers.0.input_layernorm.weight"
 _NAMED = "eagle_aux_hidden_state_layer_ids"
 _DECODER, _LAYERS, _INSIDE = "decoder.norm.", "layers.", "model."
 
@@ -74,9 +74,13 @@ def hidden_layers_of(folder: str | Path, num_layers: int) -> tuple[int, ...] | N
         num_layers: layers of the decoder.
 
     Raises:
-        WeightsError: the folder has no safetensors.
+        WeightsError: the folder has no safetensors, or no EAGLE draft in them.
     """
-    if is_first(safetensors_of(folder)):
+    tensors = safetensors_of(folder)
+    if _FUSION not in {name.removeprefix(_INSIDE) for name in tensors.specs}:
+        message = f"{folder} is no EAGLE draft: it has no {_FUSION}, which reads hidden states."
+        raise WeightsError(message, hint="Pass the folder of an EAGLE draft.", path=str(folder), missing=_FUSION)
+    if is_first(tensors):
         return (num_layers,)
     return _named_layers(read_object(Path(folder) / "config.json")) or None
 

@@ -25,6 +25,22 @@ def require_heads(config: PretrainedConfig, degree: object) -> None:
         require_group_size(degree, num_heads=num_heads, model_type=config.model_type)
 
 
+def require_vocabulary(draft: int, target: int) -> None:
+    """Check that a draft has the tokens of the model that checks it.
+
+    Args:
+        draft: number of the draft's tokens.
+        target: number of the model's.
+    """
+    if draft != target:
+        raise ConfigError(
+            f"The draft has {draft} tokens, and the model {target}.",
+            hint="Use a draft with the tokenizer of the model.",
+            draft=draft,
+            target=target,
+        )
+
+
 def require_quantization(config: PretrainedConfig, scheme: str | None) -> None:
     """Check that a checkpoint with quantized weights is compiled with its own kind of numbers.
 

@@ -16,12 +16,12 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, Pre
 from ..errors import ConfigError
 from ..modeling import require_rows, sequences_each
 from ..options.spelling import spelled
-from .application import NeuronBaseForCausalLM, check_params
+from .application import NeuronBaseForCausalLM
 from .config import NeuronConfig
 from .inputs import checked_prompts, fitting, padded_left, require_room
 from .options import KEYWORDS, num_rows
 from .parts import OnDeviceSamplingConfig
-from .sampling import Sampler, prepare_sampling_params
+from .sampling import Sampler, check_params, prepare_sampling_params
 
 SETTINGS = {"top_k": 50, "top_p": 1.0, "temperature": 1.0}
 """Settings of sampling, with the defaults of transformers."""
@@ -193,6 +193,8 @@ class HuggingFaceGenerationAdapter(PreTrainedModel, GenerationMixin):
             return self.neuron_model.assistant
         model = assistant.neuron_model if isinstance(assistant, HuggingFaceGenerationAdapter) else assistant
         draft = model.compiled if isinstance(model, NeuronBaseForCausalLM) else model
+        if isinstance(model, NeuronBaseForCausalLM):
+            self.neuron_model.require_vocabulary_of(model)
         if not self.neuron_config.speculation_length:
             raise ConfigError(
                 "The model was compiled without speculation_length.",

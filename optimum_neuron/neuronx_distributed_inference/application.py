@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ..errors import ArtifactError, ConfigError, ModelError, NotExportedError, ShapeError
+from ..errors import ArtifactError, ConfigError, ModelError, NotExportedError
 from ..modeling import (
     Draft,
     EagleDraft,
@@ -30,6 +30,7 @@ from ..modeling import (
     require_experts,
     require_heads,
     require_quantization,
+    require_vocabulary,
 )
 from ..options.spelling import spelled
 from ..sources import find_folder, load_source
@@ -40,7 +41,7 @@ from .inputs import fitting, positions_of
 from .merging import differences, merged
 from .options import KEYWORDS, export_options, num_rows
 from .reference_slots import ReferenceSlots
-from .sampling import Sampler, prepare_sampling_params, validate_sampling_params
+from .sampling import Sampler, check_params, prepare_sampling_params
 
 logger = logging.getLogger(__name__)
 
@@ -211,6 +212,8 @@ class NeuronBaseForCausalLM:
             quantized.stored(neuron, self.model_path) is not None
         ):  # the checkpoint says which modules are quantized, and how
             options = {name: one for name, one in options.items() if name not in _OF_QUANTIZATION}
+        elif neuron.modules_to_not_convert and not neuron.quantized:
+            logger.info("Without effect: modules_to_not_convert, as nothing is quantized.")
         elif neuron.quantized:
             path = neuron.quantized_checkpoints_path
             logger.info("%s has no checkpoint: weights are quantized here, with a scale for each output.", path)
@@ -261,8 +264,17 @@ class NeuronBaseForCausalLM:
             return None
         path, given = self._draft_path(), self.config.fused_spec_config
         assert given is not None
+        if given.draft_config is None:
+            message = "fused_spec_config has no draft_config."
+            raise ConfigError(message, hint="Pass the InferenceConfig of the draft.", option="draft_config")
         kind = given.draft_model_cls or type(self)
-        return kind(path, given.draft_config)
+        draft: NeuronBaseForCausalLM = kind(path, given.draft_config)
+        self.require_vocabulary_of(draft)
+        return draft
+
+    def require_vocabulary_of(self, draft: NeuronBaseForCausalLM) -> None:
+        """Check that a draft has the tokens of this model."""
+        require_vocabulary(*(one.config.get_text_config().vocab_size for one in (draft, self)))
 
     def _draft_path(self) -> str:
         given = self.config.fused_spec_config
@@ -373,18 +385,6 @@ class NeuronBaseForCausalLM:
             return prepare_sampling_params(num_rows, config.top_k, config.top_p, config.temperature)
         check_params(given, config, num_rows)
         return given
-
-
-def check_params(params: torch.Tensor, config: InferenceConfig, num_rows: int) -> None:
-    """Check parameters of sampling, one row for each of the batch."""
-    validate_sampling_params(params, config)
-    if len(params) != num_rows:
-        raise ShapeError(
-            f"sampling_params has {len(params)} rows for {num_rows} prompts.",
-            hint=f"Pass prepare_sampling_params(batch_size={num_rows}, ...).",
-            num_params=len(params),
-            num_rows=num_rows,
-        )
 
 
 def is_compiled(model_path: str | Path) -> bool:

@@ -63,6 +63,9 @@ def _sizes(config: Keywords) -> Iterator[ConfigError]:
     values = {"max_context_length": config.max_context_length}
     if config.max_new_tokens and config.max_new_tokens != config.seq_len - config.max_context_length:  # not computed
         values["max_new_tokens"], limits["max_new_tokens"] = config.max_new_tokens, config.max_length
+    if config.windowed_context_encoding_size is not None:
+        name = "windowed_context_encoding_size"
+        values[name], limits[name] = config.windowed_context_encoding_size, config.max_context_length
     for name, limit in (("context_encoding_buckets", "max_context_length"), ("token_generation_buckets", "max_length")):
         if buckets := getattr(config, name):
             values[name], limits[name] = max(_lengths(buckets)), getattr(config, limit)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, invalid_choice
 from ..hardware import TARGETS, instance_for_cores
 from ..options.sizes import sizes_up_to
+from ..options.spelling import spelled
 from .autobucketing import generate_buckets_for_cte, generate_buckets_for_tkg
 from .config import NeuronConfig, computed
 from .keywords import DEFAULTS, DERIVED, LISTS, NAMES, OF_EXPERTS
@@ -152,7 +153,8 @@ def _instance(neuron: NeuronConfig) -> str:
         raise invalid_choice("target", neuron.target, tuple(TARGETS))
     families = FAMILIES if neuron.target is None else (neuron.target,)
     cores = neuron.tp_degree * neuron.pp_degree
-    choice = instance_for_cores(cores, families=families)
+    with spelled({"tensor_parallel_size": "pp_degree * tp_degree"} if neuron.pp_degree > 1 else {}):
+        choice = instance_for_cores(cores, families=families)
     logger.info("instance_type: %s", choice)
     return choice.value
 

@@ -194,6 +194,18 @@ class Sampler(torch.nn.Module):
         return torch.full(shape, 0.5) if self.deterministic else torch.rand(shape)
 
 
+def check_params(params: torch.Tensor, on_device_sampling_config: Any, num_rows: int) -> None:
+    """Check parameters of sampling, one row for each of the batch."""
+    validate_sampling_params(params, on_device_sampling_config)
+    if len(params) != num_rows:
+        raise ShapeError(
+            f"sampling_params has {len(params)} rows for {num_rows} prompts.",
+            hint=f"Pass prepare_sampling_params(batch_size={num_rows}, ...).",
+            num_params=len(params),
+            num_rows=num_rows,
+        )
+
+
 def cumsum(tensor_in: torch.Tensor, dim: int, on_cpu: bool = False) -> torch.Tensor:
     """Return cumulated sums; `on_cpu` is not needed: torch's operator runs on both."""
     return torch.cumsum(tensor_in, dim)

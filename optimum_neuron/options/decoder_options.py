@@ -14,7 +14,7 @@ from ..base.core import AttentionKernel, KVCacheDtype
 from ..errors import ConfigError
 from ..weights import parse_schemes
 from .option import OPEN, option
-from .sizes import count_errors, is_rising, rising_error
+from .sizes import count_errors, is_count, is_rising, rising_error
 
 BLOCK_OPTIONS = ("block_size", "num_blocks")
 """Fields of a configuration that need `continuous_batching`."""
@@ -140,6 +140,11 @@ def decoder_errors(config: DecoderOptions) -> Iterator[ConfigError]:
         message = "speculation=True checks extend_length tokens at once, but extend_length is 1."
         hint = "Pass extend_length=2 or more, or remove speculation."
         yield ConfigError(message, hint=hint, option="speculation", extend_length=1)
+    length = config.sequence_length
+    are_counts = is_count(length) and is_count(config.extend_length)
+    if config.speculation is True and are_counts and config.extend_length > length:
+        message = f"extend_length={config.extend_length} is more than the {length} tokens of sequence_length."
+        yield ConfigError(message, hint=f"Pass at most {length}.", option="extend_length", value=config.extend_length)
     layers = config.hidden_state_layers
     is_layers = isinstance(layers, (list, tuple)) and layers and all(type(layer) is int for layer in layers)
     if layers is not None and not is_layers:

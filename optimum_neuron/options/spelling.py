@@ -3,8 +3,8 @@
     with spelled({"sequence_length": "n_positions"}):
         NeuronModelForCausalLM.from_pretrained(folder, sequence_length=4096)
 
-A word without an underscore, such as `quantization`, is a name before "=" only. A keyword may be an expression, such as
-"k + 1", whose first word is the name.
+A word without an underscore, such as `quantization`, is a name before "=" only; a word behind a quotation mark is none.
+A keyword may be an expression, such as "k + 1", whose first word is the name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def respelled(text: str, names: Mapping[str, str]) -> str:
     plain = "|".join(name for name in names if "_" in name)
     words = "|".join(name for name in names if "_" not in name)
     every = [f"(?:{plain})(?!\\w)"] * bool(plain) + [f"(?:{words})(?==)"] * bool(words)
-    return re.sub(rf"(?<![\w.-])(?:{'|'.join(every)})", lambda found: names[found[0]], text) if every else text
+    return re.sub(rf"(?<![\w.\x22\x27-])(?:{'|'.join(every)})", lambda found: names[found[0]], text) if every else text
 
 
 def _details(details: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ..errors import ConfigError, ShapeError
 from ..options.sizes import is_count, limit_error
 from ..options.value_types import COUNT, check_types
 from .config import NeuronConfig
-from .positions import row_numbers
+from .positions import row_numbers, whole_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,15 @@ def check_kinds(options: dict[str, Any]) -> None:
         kind = type(options["neuron_config"]).__name__
         message = f"neuron_config is a {kind}."
         raise ConfigError(message, hint="Pass a NeuronConfig.", option="neuron_config", value=kind)
+
+
+def check_window(value: object, length: int) -> None:
+    """Check the tokens of a window of prompts, at most those of a sequence."""
+    (size,) = sizes("window_context_length", value)
+    if size > length:
+        message = f"window_context_length={size} is more than n_positions={length}."
+        hint = f"Pass at most {length}."
+        raise ConfigError(message, hint=hint, option="window_context_length", value=size, n_positions=length)
 
 
 def length_with_room(sequence_length: int, most: int, num_columns: int) -> int:
@@ -93,11 +102,26 @@ def require_ids(input_ids: object) -> None:
     )
 
 
+def require_columns(input_ids: torch.Tensor, number: int | None) -> int:
+    """Return how many of the last columns logits are wanted of; None: of all."""
+    require_ids(input_ids)
+    columns = input_ids.shape[1]
+    if number is not None and (not is_count(number) or number > columns):
+        message = f"speculation_length={number!r} is no number of the {columns} tokens of input_ids."
+        hint = f"Pass at most {columns}, or leave it out."
+        raise ShapeError(message, hint=hint, speculation_length=number, num_tokens=columns)
+    return columns if number is None else number
+
+
 def position(cache_ids: torch.Tensor | None) -> int:
     """Return the column that a call begins at."""
     if cache_ids is None:
         return 0
-    ids = torch.as_tensor(cache_ids)
+    ids = whole_numbers(cache_ids)
+    if ids is None or ids.numel() == 0 or bool((ids < 0).any()):
+        shown = cache_ids if ids is None else ids.tolist()
+        message = f"cache_ids={shown!r} has no columns, which are whole numbers from 0 on."
+        raise ShapeError(message, hint="Pass the columns [tokens].", cache_ids=shown)
     if ids.ndim > 1:
         raise ConfigError(
             f"cache_ids has {ids.ndim} axes: positions for each row belong to continuous batching.",

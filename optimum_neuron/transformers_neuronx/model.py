@@ -30,11 +30,13 @@ from ..sources import load_source
 from .checks import (
     check_kinds,
     check_unroll,
+    check_window,
     end_tokens,
     left_padding,
     length_of,
     length_with_room,
     position,
+    require_columns,
     require_ids,
     sizes,
 )
@@ -233,7 +235,7 @@ class NeuronModelBase:
         """Read prompts in windows of so many tokens; call it before `to_neuron`."""
         self._before_compile("enable_window_context_decoder")
         check_unroll({"unroll": unroll}, self.config)
-        sizes("window_context_length", window_context_length)
+        check_window(window_context_length, self._options["sequence_length"])
         buckets = sizes_up_to(self._options.get("prefill_buckets", ()), window_context_length)
         self._options |= {"prefill_chunk_size": window_context_length, "prefill_buckets": buckets}
 
@@ -294,7 +296,7 @@ class NeuronModelBase:
         speculation_length: int | None = None,
     ) -> torch.Tensor:
         """Add several tokens, and return the logits [tokens, vocabulary, batch] after each of them."""
-        length = speculation_length or input_ids.shape[1]
+        length = require_columns(input_ids, speculation_length)
         return self.logits(input_ids, cache_ids, start_ids, length).permute(1, 2, 0)
 
     @spelled(KEYWORDS)

@@ -115,8 +115,8 @@ class Positions:
 
 def row_numbers(start_ids: object, num_rows: int) -> torch.Tensor:
     """Return the whole number that `start_ids` has for each row."""
-    numbers_R = start_ids if isinstance(start_ids, torch.Tensor) else _tensor(start_ids)
-    if numbers_R is None or numbers_R.shape != (num_rows,) or numbers_R.dtype in _NO_NUMBERS:
+    numbers_R = whole_numbers(start_ids)
+    if numbers_R is None or numbers_R.shape != (num_rows,):
         shown = start_ids if numbers_R is None else numbers_R.tolist()
         raise ShapeError(
             f"start_ids={shown!r} has no whole number for each of {num_rows} rows.",
@@ -127,15 +127,13 @@ def row_numbers(start_ids: object, num_rows: int) -> torch.Tensor:
     return numbers_R
 
 
-_NO_NUMBERS = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def _tensor(value: object) -> torch.Tensor | None:
-    """Return numbers as a tensor; None for anything else."""
+def whole_numbers(value: object) -> torch.Tensor | None:
+    """Return whole numbers as a tensor; None for anything else."""
     try:
-        return torch.as_tensor(value)
+        numbers = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
         return None
+    return None if numbers.is_floating_point() or numbers.dtype == torch.bool else numbers
 
 
 def left_mask(ids_RC: torch.Tensor, starts_R: torch.Tensor | None) -> torch.Tensor:

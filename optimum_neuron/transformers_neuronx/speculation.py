@@ -20,7 +20,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import ConfigError, ShapeError
-from ..modeling import EagleDraft
+from ..modeling import EagleDraft, require_vocabulary
 from .config import GenerationConfig
 from .eagle import eagle_answer, is_eagle_pair, load_eagle
 from .model import NeuronModelBase
@@ -73,13 +73,7 @@ class SpeculativeGenerator:
     def __init__(
         self, draft: NeuronModelBase, target: NeuronModelBase, k: int = 4, acceptor: Acceptor | None = None
     ) -> None:
-        if draft.config.vocab_size != target.config.vocab_size:
-            raise ConfigError(
-                f"The draft has {draft.config.vocab_size} tokens, and the target {target.config.vocab_size}.",
-                hint="Use a draft with the tokenizer of the target.",
-                draft=draft.config.vocab_size,
-                target=target.config.vocab_size,
-            )
+        require_vocabulary(draft.config.vocab_size, target.config.vocab_size)
         self.draft, self.target, self.k = draft, target, k
         self.acceptor = acceptor or DefaultTokenAcceptor()
 

@@ -147,6 +147,17 @@ def neuron_part(args: EngineArgs) -> tuple[dict[str, Any], Mapping[str, Any]]:
     return {**inner, **flat}, plugin
 
 
+def keys_of(config: Mapping[str, Any], plugin: Mapping[str, Any]) -> dict[str, str]:
+    """Return the key that names each option, for messages.
+
+    Args:
+        config: keywords of NxD Inference and transformers_neuronx.
+        plugin: those of the plugin.
+    """
+    rows = ((config, OPTIONS_OF_KEYS), (plugin, OPTIONS_OF_PLUGIN))
+    return {option: key for keys, options in rows for key, option in options.items() if keys.get(key)}
+
+
 def _mapping(name: str, value: object) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a {type(value).__name__}.", hint="Pass a mapping.", option=name, value=str(value))

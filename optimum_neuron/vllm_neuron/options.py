@@ -16,16 +16,17 @@ from ..base.model_facts import facts_of
 from ..base.transformers_types import PreTrainedConfig
 from ..errors import ConfigError, ModelError, invalid_choice
 from ..hardware import instance_for_cores
-from ..modeling import hidden_layers_of, require_heads
+from ..modeling import hidden_layers_of, require_heads, require_vocabulary
 from ..options.configuration import CONFIG_FILE
 from ..options.peer_attributes import joined
 from ..options.sizes import sizes_up_to
+from ..options.spelling import spelled
 from ..options.value_types import COUNT, check_types
 from ..serving import ModelSpec
 from ..sources import find_folder, load_source, quantization, quantization_of, read_config
 from .engine_args import EngineArgs
 from .keywords import log_unused
-from .neuron_options import NeuronOptions, neuron_options
+from .neuron_options import NeuronOptions, keys_of, neuron_options, neuron_part
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,9 @@ def _common(args: EngineArgs, config: PreTrainedConfig, found: NeuronOptions) ->
     if args.pipeline_parallel_size > 1:
         options["pipeline_parallel_size"] = args.pipeline_parallel_size
     if cores > 1:
-        choice = instance_for_cores(cores, families=FAMILIES)
+        both = {"tensor_parallel_size": "pipeline_parallel_size * tensor_parallel_size"}
+        with spelled(both if args.pipeline_parallel_size > 1 else {}):
+            choice = instance_for_cores(cores, families=FAMILIES)
         logger.info("instance_type: %s", choice)
         options["instance_type"] = choice.value
     if _DTYPES[dtype]:
@@ -251,9 +254,10 @@ def _of_decoder(args: EngineArgs, found: NeuronOptions, common: dict[str, Any]) 
     if args.enable_lora:
         own["max_loras"] = max(args.max_loras, args.max_cpu_loras or 0)
         own["max_lora_rank"] = max(args.max_lora_rank, found.lora_rank)
+    keys = keys_of(*neuron_part(args))
     options = joined(
         {name: value for name, value in own.items() if value is not None},
-        ((f"override_neuron_config: {name}", name, value) for name, value in found.export.items()),
+        ((f"override_neuron_config[{keys.get(name, name)!r}]", name, value) for name, value in found.export.items()),
     )
     if (chunk := options.get("prefill_chunk_size")) and "prefill_buckets" in options:
         options["prefill_buckets"] = sizes_up_to(options["prefill_buckets"], chunk)
@@ -342,12 +346,4 @@ def _check_draft(target: PreTrainedConfig, draft: str, kind: str) -> None:
     if kind != "assistant":
         return
     configs = (load_source(folder, with_weights=False).config, target)
-    own, expected = (config.get_text_config(decoder=True).vocab_size for config in configs)
-    if own != expected:
-        raise ConfigError(
-            f"The draft {draft} has {own} tokens, and the model {expected}.",
-            hint="Use a draft with the tokenizer of the model.",
-            option="speculative_config",
-            draft=own,
-            target=expected,
-        )
+    require_vocabulary(*(config.get_text_config(decoder=True).vocab_size for config in configs))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..base import env
-from .neuron_options import OPTIONS_OF_KEYS, OPTIONS_OF_PLUGIN, neuron_part
+from .neuron_options import keys_of, neuron_part
 
 if TYPE_CHECKING:
     from .engine_args import EngineArgs
@@ -26,7 +26,8 @@ _OF_ARGUMENTS: Mapping[str, str] = {
     "prefill_buckets": "context_encoding_buckets",
     "decode_buckets": "token_generation_buckets",
     "max_topk": "global_topk",
-    **{name: name for name in ("tensor_parallel_size", "pipeline_parallel_size", "block_size", "quantization")},
+    **{name: name for name in ("tensor_parallel_size", "pipeline_parallel_size")},
+    **{name: name for name in ("block_size", "quantization", "kv_cache_dtype")},
 }
 """Options, and the argument or key that each is; the engine has one block and one checked token more."""
 
@@ -35,9 +36,5 @@ def keywords_of(args: EngineArgs) -> dict[str, str]:
     """Return the user's keyword for each option: what was passed, else an argument of the engine."""
     given, names = args.given, dict(_OF_ARGUMENTS)
     names |= {option: variable for option, variable in env.VLLM_BUCKETS.items() if option in env.vllm_buckets()}
-    flat, plugin = neuron_part(args)
-    for keys, options in ((flat, OPTIONS_OF_KEYS), (plugin, OPTIONS_OF_PLUGIN)):
-        for key, option in options.items():
-            if keys.get(key) and _OF_ARGUMENTS.get(option, "").partition(" ")[0] not in given:
-                names[option] = key
-    return names
+    keys = keys_of(*neuron_part(args)).items()
+    return names | {name: key for name, key in keys if _OF_ARGUMENTS.get(name, "").partition(" ")[0] not in given}

@@ -116,6 +116,7 @@ def test_every_keyword_has_an_effect_or_is_listed(caplog):
         ({"speculation_length": -1}, "speculation_length"),
         ({"speculation_length": 128}, "speculation_length"),
         ({"windowed_context_encoding_size": 0}, "windowed_context_encoding_size"),
+        ({"windowed_context_encoding_size": 129}, "windowed_context_encoding_size"),
         ({"context_encoding_buckets": []}, "context_encoding_buckets"),
         ({"context_encoding_buckets": ["8"]}, "context_encoding_buckets"),
         ({"token_generation_buckets": [[2, 64, 3]]}, "token_generation_buckets"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from optimum_neuron.errors import AssertedConfigError, ConfigError
-from optimum_neuron.neuronx_distributed_inference import NeuronConfig, load_pretrained_config
+from optimum_neuron.neuronx_distributed_inference import FusedSpecNeuronConfig, NeuronConfig, load_pretrained_config
 from optimum_neuron.neuronx_distributed_inference.families import LlamaInferenceConfig, NeuronLlamaForCausalLM
 from optimum_neuron.transformers_neuronx import LlamaForSampling, NeuronConfig as OlderConfig, QuantizationConfig
 from tests import tiny
@@ -33,6 +33,8 @@ def config_of(checkpoint, **options):
         ({"ep_degree": 2}, {"option": "ep_degree"}),
         ({"tp_degree": 8}, {"option": "tp_degree", "num_heads": 4}),
         ({"seq_len": 4096}, {"option": "seq_len"}),
+        ({"pp_degree": 3}, {"option": "pp_degree"}),
+        ({"on_device_sampling_config": {"global_topk": 400}}, {"option": "global_topk"}),
         ({"is_prefix_caching": True}, {"option": "is_prefix_caching"}),
         ({"quantized": True, "quantized_checkpoints_path": "q", "quantization_dtype": "int3"}, {"value": "int3"}),
         ({"target": "trn9"}, {"value": "trn9"}),
@@ -45,6 +47,17 @@ def test_wrong_options_are_refused_before_a_compile(checkpoint, tmp_path, wrong,
     monkeypatch.setattr("optimum_neuron.modeling.loading.prepare", None)
     with raises(ConfigError, **error):
         NeuronLlamaForCausalLM(checkpoint, config_of(checkpoint, **wrong)).compile(tmp_path)
+
+
+def test_a_draft_has_the_tokens_of_the_target(checkpoint, tmp_path):
+    wider = tiny.save_tiny(tmp_path / "wider", "llama", num_hidden_layers=1, vocab_size=128)
+    config = config_of(checkpoint, speculation_length=3, enable_fused_speculation=True)
+    config.fused_spec_config = FusedSpecNeuronConfig(None, config_of(wider), str(wider))
+    with raises(ConfigError, draft=128, target=tiny.VOCABULARY):
+        NeuronLlamaForCausalLM(checkpoint, config).compile(tmp_path / "both")
+    config.fused_spec_config.draft_config = None
+    with raises(ConfigError, option="draft_config"):
+        NeuronLlamaForCausalLM(checkpoint, config).compile(tmp_path / "both")
 
 
 def test_quantization_that_the_checkpoint_contradicts_is_refused(checkpoint, tmp_path):

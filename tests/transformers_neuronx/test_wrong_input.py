@@ -118,8 +118,9 @@ def test_wrong_calls_before_a_compile_are_refused(checkpoint):
     for wrong in (0, [], "4"):
         with raises(ConfigError, option="speculation_length"):
             model.enable_speculative_decoder(wrong)
-    with raises(ConfigError, option="window_context_length"):
-        model.enable_window_context_decoder(0)
+    for wrong in (0, 49):
+        with raises(ConfigError, option="window_context_length"):
+            model.enable_window_context_decoder(wrong)
     model.enable_window_context_decoder(8)
     assert model._options["prefill_buckets"] == (8,)
 
@@ -153,6 +154,11 @@ def test_wrong_prompts_are_refused(model, caplog):
         model(ids[:, :1], torch.tensor([5]))
     with raises(ConfigError, option="cache_ids"):
         model(ids, torch.arange(9).expand(2, 9))
+    for cache_ids in ([0.5], "a", [-3]):
+        with raises(ShapeError, cache_ids=cache_ids):
+            model(ids, cache_ids)
+    with raises(ShapeError, speculation_length=10, num_tokens=9):
+        model.speculative_forward(ids, speculation_length=10)
     model(ids)
     for rows in ([5, 6], [0], [-1, 0]):
         with raises(ShapeError, rows=rows):

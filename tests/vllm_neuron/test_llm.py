@@ -387,6 +387,12 @@ def test_wrong_requests_are_errors_before_any_runs(llm):
             {"option": "context_encoding_buckets"},
         ),
         (
+            {"max_model_len": 64, "speculative_config": {"method": "ngram", "num_speculative_tokens": 100}},
+            ConfigError,
+            {"option": "num_speculative_tokens"},
+        ),
+        ({"quantization": "int4", "override_neuron_config": {"quantized": True}}, ConfigError, {}),
+        (
             {"max_model_len": 64, "block_size": 8, "num_gpu_blocks_override": 4},
             ConfigError,
             {"option": "num_gpu_blocks_override"},

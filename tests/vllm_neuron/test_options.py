@@ -9,7 +9,7 @@ import logging
 import pytest
 from transformers import LlamaConfig
 
-from optimum_neuron.errors import ConfigError, ModelError
+from optimum_neuron.errors import ConfigError, ModelError, WeightsError
 from optimum_neuron.vllm_neuron import command, server
 from optimum_neuron.vllm_neuron.adapters import AdapterCache, LoRARequest
 from optimum_neuron.vllm_neuron.arg_parser import FlexibleArgumentParser
@@ -184,8 +184,10 @@ def test_drafts_are_looked_at_before_a_compile(checkpoint, tmp_path):
     with pytest.raises(ModelError):
         options(checkpoint, speculative_config={"model": str(tmp_path / "no"), "num_speculative_tokens": 3})
     wider = save_tiny(tmp_path / "wider", "llama", num_hidden_layers=1, vocab_size=128)
-    with raises(ConfigError, option="speculative_config", draft=128):
+    with raises(ConfigError, draft=128):
         options(checkpoint, speculative_config={"model": str(wider), "num_speculative_tokens": 3})
+    with raises(WeightsError, missing="fc.weight"):
+        options(checkpoint, speculative_config={"model": str(wider), "num_speculative_tokens": 3, "method": "eagle"})
 
 
 def test_an_eagle_draft_reads_the_last_layer(checkpoint, tmp_path):
