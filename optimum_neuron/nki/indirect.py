@@ -8,11 +8,11 @@ chosen by offsets of each group of partitions: column i by row `i % size` of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 
-from .core import Rule, current, refuse, require
+from .core import Rule, current, kernel_line, refuse, require
 from .dtypes import bits_of, rounded
 from .elements import Elements
 from .tensor import CHOICES, NkiTensor, choice
@@ -145,6 +145,7 @@ class MovedTensor(NkiTensor):
     @classmethod
     def of(cls, plain: NkiTensor, index: NkiTensor, step: int) -> MovedTensor:
         """Return the view of a part that begins `index` steps later."""
+        plain.require_plain()
         view = cls(plain.storage, plain.data)
         view.first, view.index, view.step = plain.offset, index, step
         return view
@@ -157,6 +158,36 @@ class MovedTensor(NkiTensor):
 
     def _view(self, data: torch.Tensor) -> NkiTensor:
         refuse_part(self)
+
+
+class OutsideTensor(NkiTensor):
+    """A view that ends behind its tensor: public kernels make some in loops, and use those that are inside."""
+
+    __slots__ = ("facts",)
+    facts: dict[str, Any]
+
+    def is_indirect(self) -> bool:
+        return True
+
+    def require_plain(self) -> NoReturn:
+        refuse(Rule.PATTERN_BOUNDS, tensor=self.name, size=self.storage.base.numel(), **self.facts)
+
+    def for_engine(self, engine: str) -> None:
+        self.require_plain()
+
+    def read(self) -> torch.Tensor:
+        self.require_plain()
+
+    def _view(self, data: torch.Tensor) -> NkiTensor:
+        self.require_plain()
+
+
+@choice
+def outside(tensor: NkiTensor, sizes: Sequence[int], **facts: Any) -> OutsideTensor:
+    """Return a view of some sizes that an instruction cannot use, with the facts of its error."""
+    view = OutsideTensor(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(sizes))
+    view.facts = {"line": kernel_line(), **facts}
+    return view
 
 
 @choice

@@ -285,11 +285,16 @@ class NkiTensor(Elements):
         require(not self.is_indirect(), Rule.SECOND_INDIRECT, tensor=self.name)
 
     def by_pattern(self, pattern: Sequence[Sequence[int]], first: int) -> NkiTensor:
-        """Return a view by steps and counts of the whole tensor that begins at an element of it."""
+        """Return a view by steps and counts of the whole tensor that begins at an element of it.
+
+        One that ends behind the tensor is refused where an instruction uses it.
+        """
         sizes, steps = [count for _, count in pattern], [step for step, _ in pattern]
         last = first + sum(step * (count - 1) for step, count in pattern)
-        self.require_inside(pattern, first, last)
         base = self.storage.base
+        if 0 <= first <= last and base.numel() <= last:
+            return CHOICES["outside"](self, sizes, pattern=pattern, first=first, last=last)
+        self.require_inside(pattern, first, last)
         return self._view(base.as_strided(sizes, steps, base.storage_offset() + first))
 
     def require_inside(self, pattern: Sequence[Sequence[int]], first: int, last: int) -> None:

@@ -107,7 +107,11 @@ def test_one_element_that_is_written_many_times_has_the_last():
     [
         (lambda x: nl.load(x)[:, ::2].view(nl.uint16), "strides"),
         (lambda x: nl.load(x).view(nl.uint16)[:, 1:].ap([[32, 128], [1, 8]], dtype=nl.float32), "strides"),
-        (lambda x: nl.load(x).ap([[64, 128], [1, 65]], dtype=nl.uint16), "bounds"),
+        (lambda x: store(nl.load(x).ap([[64, 128], [1, 65]], dtype=nl.uint16)), "bounds"),
+        (lambda x: store(x.ap([[32, 128], [1, 33]])), "bounds"),
+        (lambda x: x.ap([[32, 128], [1, 33]]), "bounds"),
+        (lambda x: x.ap([[32, 128], [1, 33]])[:64], "bounds"),
+        (lambda x: nl.load(x).ap([[32, 128], [1, 32]], -1), "bounds"),
         (lambda x: nl.load(x).ap([[64, 64], [1, 32]]), "partition_step"),
         (lambda x: nl.load(x).ap([[1, 128], [1, 32]]), "partition_step"),
     ],
@@ -116,6 +120,20 @@ def test_view_of_parts_of_elements_is_refused(body, rule):
     with pytest.raises(KernelError) as excinfo:
         jit(body)(X)
     assert excinfo.value.details["rule"] == rule
+
+
+def test_view_that_ends_behind_its_tensor_may_be_made_if_nothing_uses_it():
+    def body(x):
+        tile, out = nl.load(x), nl.ndarray((128, 32), x.dtype, buffer=nl.shared_hbm)
+        for first in range(0, 64, 16):
+            part = tile.ap([[32, 128], [1, 16]], first)
+            if first < 32:
+                nisa.dma_copy(out[:, first : first + 16], part)
+        return out
+
+    np.testing.assert_array_equal(jit(body)(X), X)
+    (result,) = streams.run(streams.trace(jit(body), [torch.from_numpy(X)], {}).stream, [torch.from_numpy(X)])
+    np.testing.assert_array_equal(result.numpy(), X)
 
 
 def test_smallest_float_of_ten_digits_is_a_float32():

@@ -362,12 +362,12 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     allowed = instruction.MEMORIES.get(name.partition("[")[0], anywhere)
     require(buffer in allowed, Rule.MEMORY, opcode=opcode, operand=name, tile=tile, engine=engine, choices=allowed)
     require(engine is not Engine.gpsimd or buffer is not Buffer.psum, Rule.GPSIMD_PSUM, opcode=opcode, operand=name)
+    tile.for_engine(engine.name)
     if not buffer.is_on_chip:
         return
     count = tile.num_partitions
     require(count <= MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, partitions=count)
     require(tile.ndim <= MAX_DIMS, Rule.ACCESS_DIMS, opcode=opcode, operand=name, tile=tile, MAX_DIMS=MAX_DIMS)
-    tile.for_engine(engine.name)
     if engine is not Engine.dma:
         require_partitions(opcode, name, tile, instruction.STARTS.get(name, ()))
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
