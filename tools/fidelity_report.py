@@ -30,12 +30,13 @@ from report import (
     family_of,
     grouped,
     left_out_coverage,
+    most_within,
     pair_order,
     score,
     summary,
 )
 from structures import SHIPPED, STRUCTURES
-from training import published_mfu, training_errors, training_mfu, training_rows
+from training import is_current, published_mfu, training_errors, training_mfu, training_rows
 
 DOCS = Path(__file__).parents[1] / "docs"
 FILE, DETAILS, ROWS = DOCS / "fidelity.md", DOCS / "fidelity-details.md", DOCS / "fidelity.csv"
@@ -111,7 +112,8 @@ was rejected partly because of them; the layout of attention (BSH), which explai
 their page links to.
 
 "Holds" is the share of values inside the interval: each against that of all others, and each family against that of the
-other families. An 80 % interval should hold 75 to 90 %.
+other families. An 80 % interval should hold 75 to 90 %. Intervals are conformal quantiles of errors, the usual choice;
+it was made when the coverage of several others was known.
 
 """
 
@@ -158,81 +160,8 @@ slowdown of `-O1` for prefill, 1.5 times (documented), in graphs of more than 2.
 3.5e8 would fit); and a share of 0.2 of results that do not fit SBUF (a judgment that no row here depends on).
 """
 
-LIMITS = """## Limits of prediction
-
-- **Graphs that compile poorly.** The estimate counts the work of a graph, not the compiler's output. Published times of
-  vision-language models, perceivers, and diffusion transformers are up to 2.5 times longer than this count. These
-  models are in the class "graph", with an interval of 0.4 to 2.5 times the value.
-- **Prefill by Transformers NeuronX before SDK 2.19.** Large prefill graphs of Llama 2 and CodeLlama (2.18.0) took 1.0
-  to 2.8 times as long as predicted from small ones; the estimate assumes 1.5 times. Their published samples compile at
-  `-O1` (codellama-13b-16k-sampling.ipynb) or with `--enable-mixed-precision-accumulation` (llama-70b-sampling.ipynb),
-  which the tables do not say. Llama 3 (2.18.1) took as long as predicted from small graphs: its samples have
-  `attention_layout="BSH"`, and the estimate assumes this from 2.18.1 on. This is the largest part of the error.
-- **CodeLlama on Trainium.** Single prompts of 4,096 and 8,192 tokens took 869 and 2373 ms, and 339 and 989 ms on
-  Inferentia2, which has the same cores; the published tokens per second of these rows are 0.43 to 0.65 of what their
-  own times imply. They are scored as published.
-- **First tokens that are more than 25 % off.** Of the 19 nested ones, six are of Llama 2 70B, 26 to 28 % too long; four
-  of Llama 3 8B, whose fold takes "BSH prompts are slower too" because of three rows of Llama 2 13B under TGI; and four
-  of one configuration that published 242 to 478 ms (the next point). Large batches of Llama 2 13B took twice as long.
-  If the links of slow prompts kept their rate, 77.6 % would be within 25 % instead of 75.0 %, but all rows together
-  would be explained less well, and 70 % instead of 74 % of the rows held out; so this is not assumed.
-- **Releases and days.** Prefill of one configuration took 240 and 480 ms on one day, and 300 to 480 ms on four others.
-- **Intervals of mixtures.** The values are of four families. Steps of three are within 25 %; steps of the fourth, with
-  56 layers of small experts, take up to 2.8 times the prediction, which no interval of the other three holds.
-- **Mixtures of experts.** Stacks on NxD load the experts of each token where tokens choose fewer than there are, and
-  send every token through all of them otherwise (`ExpertMLPsV2.forward`: selective loading). Exceptions: Qwen3-30B-A3B
-  took 14 s to its first token with a batch of 4, and 1.5 to 2.4 s with 32. Two device profiles read twice the bytes of
-  the chosen experts, in the time of once. Steps of Trinity-Nano on Trainium2 took twice the predicted time, and longer
-  than on Inferentia2.
-- **Links between chips.** With the same configuration, the usual time of a prompt of Llama 3 8B and of a step of OPT at
-  a batch of 256 is 13 to 20 % lower on Trainium than on Inferentia2, whose links have half the rate. The estimate times
-  both alike: all-reduces at the documented rates of links did not predict families left out any better.
-- **Models that do not fit.** Qwen3-30B-A3B with a batch of 64 on 8 cores of Inferentia2 is in the table of published
-  values (`beyond-memory`), but not scored: its publisher writes that it exceeds the memory of the device, and that
-  requests timed out. Steps took 371 ms, 2.8 times the prediction. `estimate` says that it may not fit.
-- **Hybrids.** Layers with linear attention scan a prompt token by token. Three sizes of one family are published; steps
-  take 1.6 to 2.1 ms longer than predicted, whatever the size. The published benchmark calls transformers' `generate`,
-  and its page names the loop on the host as a cause; other rows of the stack are times of the model alone.
-- **NeuronCore-v1.** Its clock, array, and memory are not published; the estimate has the array of NeuronCore-v2 at the
-  clock that gives the published 16 TFLOPS. Two constants are fitted on three encoders: cycles are `v1_compute_factor`
-  times those of NeuronCore-v2, and one core alone reaches `v1_lone_core_share` of the rate of the chip's memory, which
-  its cores share. ResNet-50 of torch-neuron took 2.2 times the predicted time. The same network of TensorFlow (batches
-  of 10 in float16, not in the table) does 2207 images a second, and the estimate is 2050: the host may be the limit.
-- **NeuronCore Pipeline.** One is published: BERT base over 16 cores does 1.4 times as many sequences a second as
-  predicted. Each stage is charged the time that starts a run on a core of NeuronCore-v2. The weights that a core keeps
-  follow from the documented rule for the number of cores, 4 for every 2e7 weights.
-- **Prompts of a few tokens at large batches.** The path of OPT's prompts of 9 tokens at a batch of 256 (SDK 2.14) is
-  not documented; these five throughputs are not in the table.
-- **Trainium2 prefill over many chips.** Llama 3.3 70B on 64 cores ran with sequence parallelism and prompts of 12,288
-  tokens (options of the published commands); the estimate with these options is 10 % too long, without them 2.2 times.
-  Pass `--sequence_parallel` and `--prefill_buckets` as you export. Models of other sizes took twice their prediction.
-- **Small heads.** Prefill profiles of Phi-1.5 and Falcon-7B, with heads of 64, took 1.7 to 2.9 times the prediction.
-- **gpt-oss-120b, PixArt.** gpt-oss has no published prompt length. Diffusion transformers take 1.5 to 1.9 times their
-  counted time.
-- **CLIP and Perceivers.** The published script of CLIP has 100 short captions for each batch of images. Runs of one
-  image took 1.3 to 1.7 times the predicted time; with 14 batches in flight, copies of images overlap with runs, which
-  those of other networks in the table did not. The Perceiver whose inputs have 261 channels took 2.1 times as long.
-- **Trainium3.** There are no published values to compare with. The estimate uses documented rates and the factors of
-  NeuronCore-v2.
-- **Servers under load.** The estimate does not include HTTP and detokenization; it includes queueing only for a given
-  request rate or number of clients. The loads are those of optimum-neuron's vLLM benchmarks whose clients follow from
-  the text or from Little's law (requests per second times latency), run as guidellm 0.1.0 runs them: two minutes at
-  most, and five times as many requests as one client had answered. A server with 32 rows and 128 clients so gets 80 to
-  95 requests, most of them at once. vLLM admits 2,048 tokens to a step, one prompt of 1,500; since March 2026
-  optimum-neuron admits the compiled length. Sampling on the host, chunked prompts, and TGI are left out: their
-  published tokens per second are 0.5 to 1.1 times the predicted ones. Llama 3.1 8B on Trainium with four replicas
-  answered its first tokens in half the predicted time; on Inferentia2 it is predicted within 22 %.
-- **Loads that contradict themselves.** Qwen3-30B-A3B on Inferentia2 with a batch of 4 took 14 s for a prompt, and 1.5 s
-  with a batch of 32; its loads are in the table (`contradicted`), but not scored. So are benchmarks of a model folder
-  whose instance and cores are not published (`_data_qwen3-moe-bs8`) left out.
-- **Diffusion.** The table has three published settings of two U-Nets, and none of a diffusion transformer. SDK releases
-  differ by a fifth. The structure (unfused attention, guidance on two cores, host time of a step) was chosen with these
-  three settings in view.
-- **Training.** The estimate assumes one MFU, the median of published values. A model by operator had larger errors. The
-  exchange of gradients between instances is not counted: with two microbatches a step on 16 instances, BERT-large took
-  2.2 times as long. Llama 2 7B went from 49.8 sequences a second (SDK 2.13.1) to 95.1 (2.21.0), and some published
-  layouts multiply to more cores than the instances have.
-"""
+LIMITS = Path(__file__).parent / "fidelity" / "limits.md"
+"""What is hard to predict, and why, in prose."""
 
 
 def main() -> int:
@@ -252,7 +181,7 @@ def main() -> int:
     text += "\n" + pairs
     text += "\n## Intervals\n\n" + _intervals(scored)
     text += "\n## Constants\n\n" + _constants(values)
-    text += "\n" + LIMITS
+    text += "\n" + LIMITS.read_text(encoding="utf-8").replace("{twins}", _twins(groups["decoder.ttft_ms"]))
     text += "\n## Training\n\n" + _training(rows)
     text += f"\n{nki_report.START}\n{nki_report.section()}"
     DETAILS.write_text(text, encoding="utf-8")
@@ -359,14 +288,19 @@ def _intervals(scored: list[Scored]) -> str:
         ends = [f"{band.low:.3f}", f"{band.high:.3f}"]
         lines.append([name, *ends, *("" if share is None else _percent(share) for share in held), band.basis])
     return (
-        "An interval is the value times these factors: the k-th smallest and the k-th largest of n ratios of\n"
-        "published to left-out values, k = (n + 1) / 10, a conformal quantile. Coverage is the share of published\n"
-        'values inside; "left out" is that of each value by the interval of all others, and "of a new family" that of\n'
-        "each family by the interval of all others. "
-        "An 80 % interval should cover 75 to 90 %. With fewer than nine values the interval is a judgment, and wider;\n"
-        "with two families, quantiles are widened as Student's are.\n\n"
+        "An interval is the value times 1 / e to e, where log e is the k-th smallest of the n absolute logarithms of\n"
+        "published over left-out values, k = 0.8 (n + 1) rounded up: split conformal prediction (Vovk, Gammerman and\n"
+        'Shafer 2005; Lei et al. 2018). Coverage is the share of published values inside; "left out" is that of each\n'
+        'value by the interval of all others, "of a new family" that of each family by the interval of all others.\n'
+        "An 80 % interval should cover 75 to 90 %. With fewer than four values, or one family, it is a judgment.\n\n"
         + _table(("class", "low", "high", "coverage", "left out", "of a new family", "basis"), lines)
     )
+
+
+def _twins(group: list[Scored]) -> str:
+    """Say how many values an estimate that knows no release and no day could predict at best."""
+    best = _percent(most_within(group) / len(group))
+    return f"one value for each configuration could have {best} of them within 25 %, so days limit the share little."
 
 
 def _constants(values: dict[str, float]) -> str:
@@ -377,6 +311,7 @@ def _constants(values: dict[str, float]) -> str:
 
 def _training(rows: list) -> str:
     usual = training_mfu(rows)
+    current = [row for row in training_rows(rows) if is_current(row)]
     lines = [
         [row.model, row.layout, str(row.nodes), row.sdk, f"{row.value:.4g}", f"{row.value * usual / mfu:.4g}"]
         + [_percent(mfu), _percent(usual / mfu - 1, "+")]
@@ -385,7 +320,8 @@ def _training(rows: list) -> str:
     ]
     header = ("model", "layout", "instances", "SDK", "published, sequences/s", "predicted", "published MFU", "error")
     error = _percent(float(np.median(np.abs(training_errors(rows)))))
-    return _table(header, lines) + f"\nMedian error without the family of a row: {error}; the goal is 7.0 %.\n"
+    told = f"Median error without the family of a row, of the {len(current)} values since SDK 2.18: {error}"
+    return f"{_table(header, lines)}\n{told}; the goal is 7.0 %.\n"
 
 
 def _write_rows(groups: dict[str, list[Scored]]) -> None:

@@ -22,11 +22,12 @@ from .training_layout import TrainingLayout, TrainingRequest, choose_layout, tra
 from .work import RECOMPUTE, TrainedSizes, step_flops, trained_sizes
 
 BANDS = {
-    "decoder": Band(low=0.68, high=1.32, num_rows=10, basis="published pre-training runs on 1 to 32 nodes, Trainium"),
-    "encoder": Band(low=0.44, high=1.1, num_rows=6, basis="published runs of BERT-large, releases 2.9 to 2.28"),
+    "decoder": Band(low=0.82, high=1.22, num_rows=9, basis="published pre-training runs on 16 and 32 nodes, Trainium"),
+    "encoder": Band(low=0.41, high=1.1, num_rows=4, basis="published runs of BERT-large, releases 2.22 and 2.28"),
     "vision": WIDE,
 }
-"""Published share of the peak over the median, tenth to ninetieth percentile, by kind of model."""
+"""Published share of the peak over the median of other families, since SDK 2.18, by kind of model: of decoders a
+conformal quantile (`tools/fidelity/report.py`), of the one encoder its range."""
 DEFAULT_BATCH_SIZE = 256
 """Sequences of a step, of all replicas together."""
 
@@ -201,7 +202,7 @@ def _estimate(
             f"master weights {_on(request.master_weights)}, ZeRO-1 {_on(request.zero_1)}, "
             f"activation checkpointing {_on(request.checkpointing)}",
             f"{request.batch_size} sequences of {request.sequence_length} tokens a step, {microbatches} microbatches",
-            f"{machine.constants.training_mfu:.1%} of the 16-bit peak, the median of published runs",
+            f"{machine.constants.training_mfu:.1%} of the 16-bit peak, the median of published runs since SDK 2.18",
             machine.price_source,
         ),
         notes=tuple(notes),

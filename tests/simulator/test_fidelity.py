@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "tools/fidelity"))
 
 from cases import Case, Row, cases, model_config, read_rows
-from report import Scored, by_configuration, family_coverage, interval, left_out_coverage, pair_order
+from report import Scored, by_configuration, family_coverage, interval, left_out_coverage, most_within, pair_order
 
 from optimum_neuron.simulator import constants, estimate
 
@@ -70,15 +70,17 @@ def test_configuration_counts_once_with_its_median():
 FAMILIES = ("llama-2-7b", "llama-2-13b", "qwen3-8b")
 
 
-def test_interval_leaves_out_outer_ratios_and_holds_its_value():
-    ratios = [0.1, 0.9, *(1 + 0.01 * number for number in range(15)), 1.4, 9.0]
-    group = [scored(ratio, 1.0, model=FAMILIES[number % 3]) for number, ratio in enumerate(ratios)]
-    assert interval(group) == (0.9, 1.4)  # the second of 19 ratios from each end
-    low, high = interval([scored(ratio, 1.0, model=model) for model in FAMILIES for ratio in (1.2, 1.3, 1.4)])
-    assert (low, high) == (1.0, 1.4)
-    few = [scored(ratio, 1.0, model=FAMILIES[number % 2]) for number, ratio in enumerate(ratios)]
-    low, high = interval(few)
-    assert low < 0.9 and high > 1.4  # two families say little of a third
+def test_interval_leaves_out_the_largest_errors():
+    ratios = [0.1, 0.5, *(1 + 0.01 * number for number in range(15)), 1.25, 9.0]
+    low, high = interval([scored(ratio, 1.0) for ratio in ratios])
+    assert (low, high) == pytest.approx((1 / 1.25, 1.25))  # the 16th of 19 errors
+    assert interval([scored(ratio, 1.0) for ratio in (1.1, 2.0)]) == pytest.approx((0.5, 2.0))
+
+
+def test_one_guess_for_values_of_one_configuration():
+    values = [scored(value, 0.0) for value in (240.0, 242.0, 380.0, 480.0)]
+    assert most_within(values) == 3  # 300 ms is within 25 % of all but the last
+    assert most_within([*values, scored(1.0, 0.0, model="qwen3-8b")]) == 4
 
 
 @pytest.mark.parametrize("number", [9, 18, 76, 95])
@@ -94,6 +96,6 @@ def test_family_is_within_interval_of_others():
     families = ("llama-2-7b", "llama-2-13b", "llama-2-70b", "qwen3-8b")
     alike = [scored(value, 1.0, model=model) for model in families for value in (0.9, 1.0, 1.1)]
     assert family_coverage(alike) == 1.0
-    assert family_coverage(alike[:6]) is None
+    assert family_coverage(alike[:3]) is None
     apart = [*alike[:9], *(scored(5.0, 1.0, model="qwen3-8b") for _ in range(3))]
     assert family_coverage(apart) == pytest.approx(9 / 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from cases import Case, Row, cases
 from fit import build, fit
 from structures import SHIPPED, STRUCTURES, structure
 
-from optimum_neuron.simulator import EXACT, WIDE, Band
+from optimum_neuron.simulator import EXACT, Band
 
 FITTED = ("tpot_ms", "ttft_ms", "decode_ms", "prefill_ms", "latency_ms")
 """Metrics that constants are fitted on; the others follow from them and are only scored."""
@@ -28,8 +29,6 @@ FEW = {
     "trn2.tpot_ms": (0.6, 1.7, "three published steps on Trainium2"),
     "vit.latency_ms": (0.7, 1.4, "one vision transformer"),
     "vit.throughput_per_s": (0.7, 1.4, "one vision transformer"),
-    "graph.latency_ms": (WIDE.low, WIDE.high, "two CLIPs and three Perceivers, left out of the fit"),
-    "graph.throughput_per_s": (WIDE.low, WIDE.high, "two CLIPs and three Perceivers, left out of the fit"),
     "diffusion.latency_ms": (0.75, 1.45, "two U-Nets, left out of the fit"),
     "diffusion.throughput_per_s": (0.7, 1.35, "two U-Nets, left out of the fit"),
     "inf1-cnn.latency_ms": (0.9, 3.0, "one convolutional network on NeuronCore-v1, left out of the fit"),
@@ -38,13 +37,9 @@ FEW = {
     "inf1-pipeline.throughput_per_s": (0.6, 1.6, "one published NeuronCore Pipeline, left out of the fit"),
     "profile.decode_hbm_bytes": (EXACT.low, EXACT.high, EXACT.basis),
 }
-"""Classes with fewer than the nine rows that quantiles need: an interval by judgment, with its reason."""
-FEW_FAMILIES = 3
-"""Below this many families, intervals of all but one of them say nothing of that one."""
+"""Classes of one family, or with fewer than the four rows that a quantile needs: a judgment, with its reason."""
 LEVEL = 0.8
 """Share of values that an interval holds."""
-NORMAL, STUDENT = 1.2816, 3.0777
-"""90 % quantiles of the normal distribution, and of Student's with one degree of freedom: tan(0.4 pi)."""
 FAR = 1.1
 """Ratio of two published values from which their order is asked for."""
 
@@ -169,18 +164,15 @@ def bands(scored: Iterable[Scored]) -> dict[str, Band]:
 
 
 def interval(group: Collection[Scored]) -> tuple[float, float]:
-    """Ends of an interval as factors on the value: conformal quantiles of the ratios of published to left-out values.
+    """Ends of an interval as factors on the value: a conformal quantile of the errors of left-out values.
 
-    The k-th smallest and the k-th largest of n ratios, k = (n + 1) (1 - level) / 2, hold the next value with at least
-    the level's probability where it is like them (Vovk, Gammerman and Shafer 2005). With fewer than `FEW_FAMILIES`
-    families it is not: values of a family err together, so the ends are as much further out as the quantile of Student
-    (1908), from two draws, is than the normal one.
+    The k-th smallest of n errors, which are absolute logarithms of published over predicted, k = (n + 1) level rounded
+    up, holds that of the next value with at least the level's probability where it is like them (split conformal
+    prediction: Vovk, Gammerman and Shafer 2005; Lei et al. 2018).
     """
-    ratios = sorted(s.case.row.value / s.blind for s in group)
-    outer = max(int((1 - LEVEL) / 2 * (len(ratios) + 1) + 1e-9), 1) - 1
-    families = len({s.case.row.family for s in group})
-    wider = STUDENT / NORMAL if families < FEW_FAMILIES else 1.0
-    return min(ratios[outer], 1.0) ** wider, max(ratios[-1 - outer], 1.0) ** wider
+    errors = sorted(abs(math.log(s.case.row.value / s.blind)) for s in group)
+    number = min(math.ceil(LEVEL * (len(errors) + 1) - 1e-9), len(errors))
+    return math.exp(-errors[number - 1]), math.exp(errors[number - 1])
 
 
 def left_out_coverage(group: Sequence[Scored]) -> float | None:
@@ -199,10 +191,10 @@ def coverage(group: Iterable[Scored], low: float, high: float) -> float:
 def family_coverage(group: Sequence[Scored]) -> float | None:
     """The same with each family against the interval of all the others: the expected coverage of a new family.
 
-    None for an interval by judgment, and where there are too few families.
+    None for an interval by judgment, and for a single family.
     """
     families = {s.case.row.family for s in group}
-    if group[0].group in FEW or len(families) < FEW_FAMILIES:
+    if group[0].group in FEW or len(families) < 2:
         return None
     shares = []
     for family in families:
@@ -228,13 +220,30 @@ def by_configuration(group: Iterable[Scored]) -> list[tuple[float, float]]:
     """Published and blind value of each configuration: the medians of its rows, which differ by release and day."""
     found: dict[tuple[object, ...], list[Scored]] = {}
     for s in group:
-        row = s.case.row
-        shape = (row.batch, row.sequence_length, row.input_length, row.concurrency, row.weight_bytes)
-        found.setdefault((row.model, row.instance, row.stack, row.cores, *shape), []).append(s)
+        found.setdefault(_configuration(s.case.row), []).append(s)
     return [
         (float(np.median([s.case.row.value for s in rows])), float(np.median([s.blind for s in rows])))
         for rows in found.values()
     ]
+
+
+def most_within(group: Iterable[Scored], share: float = 0.25) -> int:
+    """Return how many values one prediction for each configuration, the best one, could have within a share of them."""
+    found: dict[tuple[object, ...], list[float]] = {}
+    for s in group:
+        found.setdefault(_configuration(s.case.row), []).append(s.case.row.value)
+    return sum(
+        max(
+            sum(abs(guess / value - 1) <= share + 1e-9 for value in values)
+            for guess in (factor * value for value in values for factor in (1 - share, 1.0, 1 + share))
+        )
+        for values in found.values()
+    )
+
+
+def _configuration(row: Row) -> tuple[object, ...]:
+    shape = (row.batch, row.sequence_length, row.input_length, row.concurrency, row.weight_bytes)
+    return (row.model, row.instance, row.stack, row.cores, *shape)
 
 
 def pair_order(values: Iterable[tuple[float, float]]) -> tuple[int, int]:
