@@ -18,9 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from ..errors import ConfigError, RuntimeConfigError
 from ..xla import serialization
 from .agreement import ending_together, require_agreement, require_everywhere
+from .attributes import is_of_expert
 from .checkpoint_writer import WRITER, completed_tags
 from .checkpointing import PathLike, give, local_path, ranks_of_axes, require_file
 from .lora import CONFIG, LoraModel
@@ -109,7 +113,22 @@ def _clear(folder: Path) -> None:
 
 
 def _states(value: Any) -> Any:
-    return value.state_dict() if hasattr(value, "state_dict") else value
+    states = value.state_dict() if hasattr(value, "state_dict") else value
+    for one in _of_experts(value, states):
+        if torch.is_tensor(one):
+            one.expert_model_parallel = True
+    return states
+
+
+def _of_experts(value: Any, states: Any) -> list[Any]:
+    """States of experts, whose files are marked: NxD loads the others from those of the first rank of experts."""
+    if isinstance(value, nn.Module):
+        return [states[name] for name, one in value.named_parameters() if is_of_expert(one) and name in states]
+    if not isinstance(value, torch.optim.Optimizer) or _is_zero(value):
+        return []
+    parameters = [one for group in value.param_groups for one in group["params"]]
+    numbers = [number for number, one in enumerate(parameters) if is_of_expert(one)]
+    return [state for number in numbers for state in states["state"].get(number, {}).values()]
 
 
 def _require_ranks(use_zero1_dcp: bool = False) -> None:
@@ -212,7 +231,18 @@ def _load(target: Any, file: Path, *, strict: bool = True) -> None:
     require_file(file)
     has_files = Path(serialization.tensors_folder(str(file))).is_dir()
     with ending_together("Load a checkpoint of this model."):
-        give(target, serialization.load_tensors(file) if has_files else serialization.read_file(file), strict=strict)
+        states = serialization.load_tensors(file, _shared(file)) if has_files else serialization.read_file(file)
+        give(target, states, strict=strict)
+
+
+def _shared(file: Path) -> dict[int, str]:
+    """Files of tensors that all ranks of experts have alike: NxD writes them for the first rank alone."""
+    facts = file.with_name(f"{file.name}.info.pt")
+    if EXPERT.size() == 1 or not facts.exists():
+        return {}
+    folder = serialization.tensors_folder(str(file)).replace(f"_ep_rank_{EXPERT.rank():02d}_", "_ep_rank_00_")
+    alike = [number for number, one in serialization.read_file(facts).items() if not one["expert_model_parallel"]]
+    return {number: serialization.tensor_file(folder, number) for number in alike}
 
 
 def _parts(folder: Path) -> Iterator[tuple[str, int]]:

@@ -12,6 +12,7 @@ import os
 import pickle
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -152,13 +153,14 @@ def _damaged(path: str | Path) -> str | None:
         return archive.testzip() if has_sums else None
 
 
-def load_tensors(path: str | Path) -> Any:
+def load_tensors(path: str | Path, elsewhere: Mapping[int, str] | None = None) -> Any:
     """Load what `save_tensors` wrote, with tensors on the CPU: `xser.load`.
 
     Code in the file is not run.
 
     Args:
         path: the file.
+        elsewhere: files for tensors, by number, that are not beside it.
 
     Raises:
         ArtifactError: a file is missing or damaged, or has objects of other classes than tensors and plain data.
@@ -170,6 +172,8 @@ def load_tensors(path: str | Path) -> Any:
 
     def read(references: list[TensorReference]) -> list[torch.Tensor]:
         files = [tensor_file(folder, one.tid) for one in references]
+        others = [(elsewhere or {}).get(one.tid, file) for one, file in zip(references, files, strict=True)]
+        files = [file if Path(file).exists() else other for file, other in zip(files, others, strict=True)]
         if missing := [file for file in files if not Path(file).exists()]:
             message = f"{path} refers to {missing[0]}, which is missing."
             raise ArtifactError(message, hint=_AGAIN, path=str(path), missing=missing)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from optimum_neuron.errors import ArtifactError, ConfigError
-from optimum_neuron.neuronx_distributed import checkpoint, checkpoint_writer, checkpointing, parallel_state
+from optimum_neuron.neuronx_distributed import attributes, checkpoint, checkpoint_writer, checkpointing, parallel_state
 from optimum_neuron.xla import serialization
 
 KILLED = """
@@ -137,15 +139,26 @@ def test_ranks_that_nobody_hears_any_more_leave_a_checkpoint_incomplete(
     assert [file.name for file in (tmp_path / "a").iterdir()] == ["x.pt"]
 
 
-def test_files_of_tensors_say_their_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NxD reads them before it loads the tensors."""
+def test_ranks_of_experts_share_files_of_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NxD writes tensors that are not of experts for the first rank alone, and reads their shapes first."""
+    for name in ("torch_xla", "torch_xla.utils", "torch_xla.utils.serialization"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["torch_xla.utils.serialization"].TensorReference = serialization.TensorReference
     monkeypatch.setattr(serialization, "is_xla_tensor", lambda _: True)
-    monkeypatch.setattr(serialization.TensorReference, "__module__", serialization.__name__)
-    expert = torch.ones(3)
-    expert.expert_model_parallel = True
-    checkpointing.write_item({"a": torch.ones(2, 3), "b": [expert], "step": 1}, tmp_path / "m.pt", by_tensor=True)
-    expected = [(torch.Size([2, 3]), False), (torch.Size([3]), True)]
-    assert torch.load(tmp_path / "m.pt.info.pt") == {
-        number: {"dtype": torch.float32, "shape": shape, "expert_model_parallel": is_expert}
-        for number, (shape, is_expert) in enumerate(expected)
-    }
+    model = nn.ModuleDict({"plain": nn.Linear(2, 3, bias=False), "expert": nn.Linear(3, 2, bias=False)})
+    attributes.set_experts(model["expert"].weight, 2, 1)
+    monkeypatch.setattr(parallel_state.Axis, "size", lambda self: 2)
+    monkeypatch.setattr(parallel_state.Axis, "rank", lambda self: 1)
+    files = [tmp_path / f"dp_rank_00_ep_rank_{rank:02d}_tp_rank_00_pp_rank_00.pt" for rank in (0, 1)]
+    for file in files:
+        checkpointing.write_item(checkpoint._states(model), file, by_tensor=True)
+    facts = torch.load(f"{files[1]}.info.pt")
+    assert [one["expert_model_parallel"] for one in facts.values()] == [False, True]
+    assert [one["shape"] for one in facts.values()] == [torch.Size([3, 2]), torch.Size([2, 3])]
+    Path(serialization.tensor_file(f"{files[1]}.tensors", 0)).unlink()
+    read: dict[str, torch.Tensor] = {}
+    checkpoint._load(read, files[1])
+    assert torch.equal(read["plain.weight"], model["plain"].weight)
+    Path(serialization.tensor_file(f"{files[1]}.tensors", 1)).unlink()
+    with pytest.raises(ArtifactError):  # the experts of the first rank are others
+        checkpoint._load(read, files[1])
