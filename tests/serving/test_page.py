@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -76,3 +77,18 @@ def test_browser_runs_the_page(url, tmp_path):
     command += ["--virtual-time-budget=3000", "--dump-dom", url]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     assert "Ask something." in dom and "no valid key" in dom  # it greets, and shows the error of the list of models
+
+
+ANSWER = "The numbers:\n| batch | ms |\n| :--- | ---: |\n| 1 | 4.2 |\n\nEnd.\n---\n1. one\n   - inner"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_table_and_rule_may_follow_a_line_of_text(tmp_path):
+    """As in GitHub Flavored Markdown, section 4.10, where a table may interrupt a paragraph."""
+    page = tmp_path / "page.html"
+    page.write_text(f"{PAGE}<script>markdown(find('log'), {json.dumps(ANSWER)})</script>", encoding="utf-8")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    dom = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120).stdout
+    rows = re.findall(r'<t[hd] style="text-align: (\w+);">([^<]+)<', dom)
+    assert rows == [("left", "batch"), ("right", "ms"), ("left", "1"), ("right", "4.2")]
+    assert "<p>The numbers:</p><table>" in dom and "<p>End.</p><hr><ol" in dom
