@@ -24,6 +24,11 @@ def test_data_dependent_sizes_are_refused(check, function):
     assert {r.code for r in error} == {"NCC_EMOD025"} and "?" in error[0].reason
 
 
+def test_known_sizes_are_named_beside_unknown_ones(check):
+    (error,) = check(lambda x: x.new_zeros(4, 0, 3)[x > 0], torch.randn(4)).refused[:1]
+    assert error.rule == MAKES and "float32[?, 0, 3]" in error.reason
+
+
 def test_reading_value_is_refused(check):
     (error,) = check(lambda x: x * x.sum().item(), torch.randn(4)).refused
     assert error.code == "NCC_EMOD025" and "torch.where" in error.remedy
