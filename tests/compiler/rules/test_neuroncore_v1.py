@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 
@@ -40,6 +41,7 @@ def test_published_list_has_165_operators_of_aten():
         (lambda x: nn.functional.embedding(x.long(), torch.ones(9, 4)), [torch.ones(2)], ["aten.embedding.default"]),
         (lambda x: torch.cumsum(x, 0), [torch.rand(3)], ["aten.cumsum.default"]),
         (lambda x: torch.where(x > 0, x, -x), [torch.rand(3)], []),
+        (lambda x: torch.ops.aten.where.ScalarOther(x > 0, x, 0.0), [torch.rand(3)], []),
         (lambda x: torch.linalg.vector_norm(x, 2), [torch.rand(3)], []),
         (lambda x: torch.linalg.vector_norm(x, 1), [torch.rand(3)], []),
         (lambda x: torch.linalg.vector_norm(x, math.inf), [torch.rand(3)], []),
@@ -60,6 +62,8 @@ def test_refusals_have_the_list_as_source():
     assert "op_whitelist" in str(ruling.remedy)
     hosted = check_graph(exported, TARGETS["inf1"], allow_host_ops={"aten::embedding"})
     assert [one.verdict for one in hosted.hosted] == [Verdict.HOST]
+    asked_for = dataclasses.replace(TARGETS["inf1"], asked_for=frozenset({"aten::embedding"}))
+    assert not check_graph(exported, asked_for).refused
 
 
 @pytest.mark.parametrize(("name", "listed"), [("aten::conv2d", True), ("aten::add_", True), ("aten::sort", False)])

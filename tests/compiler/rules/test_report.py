@@ -79,6 +79,13 @@ def test_one_error_lists_every_unsupported_operator(exported_program, monkeypatc
     json.dumps(excinfo.value.details)
 
 
+def test_error_names_the_option_of_the_program_that_reports_it(exported_program):
+    with pytest.raises(UnsupportedOperatorError) as excinfo:
+        check_graph(exported_program, INF2).raise_for_refusals("with --host")
+    text = str(excinfo.value)
+    assert "with --host" in text and "allow_host_ops" not in text and "={" not in text
+
+
 def test_counts_merge_equal_calls_and_list_errors_first(exported_program):
     counts = check_graph(exported_program, INF2).counts()
     assert [(c.op, c.count) for c in counts[:2]] == [("aten.sort.default", 3), ("aten.matmul.default", 3)]
@@ -93,6 +100,7 @@ def test_table_names_operators_places_and_share(exported_program):
     assert "aten.sort.default" in table and "where: layers.0-2.router" in table
     assert table.endswith(f"{report.placed_share:.1%} of {len(report.rulings)} calls run on inf2; 6 are refused.")
     assert "aten.linear.default" in table
+    assert table.count("where: ") == 2  # those that are refused
     remedies = {line.strip() for line in table.splitlines() if line.strip().startswith("do: ")}
     assert remedies == {f"do: {ruling.remedy}" for ruling in report.refused} and len(remedies) == 2
 
