@@ -126,6 +126,7 @@ def test_shares_add_up_to_1_and_report_is_json(report):
     data = json.loads(json.dumps(report.to_dict()))
     assert data["tier"] == {"value": 1, "name": "drop-in", "reasons": ["every operator runs on inf2"]}
     assert {"op", "count", "flops_share", "verdict", "reason", "module_paths", "remedy"} <= set(data["operators"][0])
+    assert "<iframe" in (notebook := report._repr_html_()) and data["operators"][0]["op"] in notebook
 
 
 def test_errors_of_all_graphs_are_reported_together(odd):
