@@ -231,7 +231,8 @@ def _load(target: Any, file: Path, *, strict: bool = True) -> None:
     require_file(file)
     has_files = Path(serialization.tensors_folder(str(file))).is_dir()
     with ending_together("Load a checkpoint of this model."):
-        states = serialization.load_tensors(file, _shared(file)) if has_files else serialization.read_file(file)
+        read = serialization.read_file
+        states = serialization.load_shared_tensors(file, _shared(file)) if has_files else read(file)
         give(target, states, strict=strict)
 
 

@@ -8,7 +8,7 @@ chosen by offsets of each group of partitions: column i by row `i % size` of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import torch
 
@@ -163,14 +163,18 @@ class MovedTensor(NkiTensor):
 class OutsideTensor(NkiTensor):
     """A view that ends behind its tensor: public kernels make some in loops, and use those that are inside."""
 
-    __slots__ = ("facts",)
-    facts: dict[str, Any]
+    __slots__ = ("bounds", "line")
+    bounds: tuple[Sequence[Sequence[int]], int, int]
+    """Its access pattern, and its first and last elements."""
+    line: str
+    """Line of the kernel that made it."""
 
     def is_indirect(self) -> bool:
         return True
 
     def require_plain(self) -> NoReturn:
-        refuse(Rule.PATTERN_BOUNDS, tensor=self.name, size=self.storage.base.numel(), **self.facts)
+        (pattern, first, last), name, size = self.bounds, self.name, self.storage.base.numel()
+        refuse(Rule.PATTERN_BOUNDS, tensor=name, pattern=pattern, first=first, last=last, size=size, line=self.line)
 
     def for_engine(self, engine: str) -> None:
         self.require_plain()
@@ -183,10 +187,11 @@ class OutsideTensor(NkiTensor):
 
 
 @choice
-def outside(tensor: NkiTensor, sizes: Sequence[int], **facts: Any) -> OutsideTensor:
-    """Return a view of some sizes that an instruction cannot use, with the facts of its error."""
+def outside(tensor: NkiTensor, pattern: Sequence[Sequence[int]], first: int, last: int) -> OutsideTensor:
+    """Return the view of an access pattern that an instruction cannot use."""
+    sizes = [count for _, count in pattern]
     view = OutsideTensor(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(sizes))
-    view.facts = {"line": kernel_line(), **facts}
+    view.bounds, view.line = (pattern, first, last), kernel_line()
     return view
 
 

@@ -293,7 +293,7 @@ class NkiTensor(Elements):
         last = first + sum(step * (count - 1) for step, count in pattern)
         base = self.storage.base
         if 0 <= first <= last and base.numel() <= last:
-            return CHOICES["outside"](self, sizes, pattern=pattern, first=first, last=last)
+            return CHOICES["outside"](self, pattern, first, last)
         self.require_inside(pattern, first, last)
         return self._view(base.as_strided(sizes, steps, base.storage_offset() + first))
 

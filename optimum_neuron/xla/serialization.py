@@ -153,17 +153,26 @@ def _damaged(path: str | Path) -> str | None:
         return archive.testzip() if has_sums else None
 
 
-def load_tensors(path: str | Path, elsewhere: Mapping[int, str] | None = None) -> Any:
+def load_tensors(path: str | Path) -> Any:
     """Load what `save_tensors` wrote, with tensors on the CPU: `xser.load`.
 
     Code in the file is not run.
 
     Args:
         path: the file.
-        elsewhere: files for tensors, by number, that are not beside it.
 
     Raises:
         ArtifactError: a file is missing or damaged, or has objects of other classes than tensors and plain data.
+    """
+    return load_shared_tensors(path, {})
+
+
+def load_shared_tensors(path: str | Path, elsewhere: Mapping[int, str]) -> Any:
+    """Load what `save_tensors` wrote, some of whose tensors another process saved.
+
+    Args:
+        path: the file.
+        elsewhere: files for tensors, by number, that are not beside it.
     """
     reference = (TensorReference, "torch_xla.utils.serialization.TensorReference")
     with torch.serialization.safe_globals([reference]):
@@ -172,7 +181,7 @@ def load_tensors(path: str | Path, elsewhere: Mapping[int, str] | None = None) -
 
     def read(references: list[TensorReference]) -> list[torch.Tensor]:
         files = [tensor_file(folder, one.tid) for one in references]
-        others = [(elsewhere or {}).get(one.tid, file) for one, file in zip(references, files, strict=True)]
+        others = [elsewhere.get(one.tid, file) for one, file in zip(references, files, strict=True)]
         files = [file if Path(file).exists() else other for file, other in zip(files, others, strict=True)]
         if missing := [file for file in files if not Path(file).exists()]:
             message = f"{path} refers to {missing[0]}, which is missing."

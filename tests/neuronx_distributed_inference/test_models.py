@@ -308,7 +308,7 @@ def test_the_command_checks_and_generates(checkpoint, compiled, reference, monke
         assert line in shown
     wrong = ["inference_demo", *map(str, words), "--tp-degree", "64"]
     monkeypatch.setattr(sys, "argv", wrong)
-    assert demo.main() == 1 and "tensor_parallel_size=64" in capsys.readouterr().err
+    assert demo.main() == 1 and "tp_degree=64" in capsys.readouterr().err
 
 
 @pytest.mark.full(days=4)
