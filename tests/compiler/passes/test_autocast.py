@@ -235,6 +235,17 @@ def test_values_that_are_moved_are_not_rounded():
     assert torch.equal(result, x)
 
 
+def test_rounding_is_of_the_module_and_the_size_of_its_value():
+    body = body_of(lambda x, w: (x @ w).exp(), spec(2, 4), spec(4, 3))
+    for node in body.graph.nodes:
+        node.meta["module_path"] = f"layers.{node.op}"
+    calls = [node for node in auto_cast(body, kind="all", dtype="bf16").graph.nodes if node.op == "call_function"]
+    # Two operands, then two results, each rounded by two calls.
+    assert [node.meta["module_path"] for node in calls] == ["layers.placeholder"] * 4 + ["layers.call_function"] * 6
+    sizes = [tuple(node.meta["val"].shape) for node in calls]
+    assert sizes == [(2, 4)] * 2 + [(4, 3)] * 2 + [(2, 3)] * 6
+
+
 def test_tensor_written_between_matmuls_is_rounded_again():
     def function(cache, x):
         before = cache @ x
