@@ -7,7 +7,7 @@
     checkpoints/step_10/adapter_config.json                            options of LoRA
     checkpoints/step_10/done                                             complete
 
-With `use_xser` tensors are files of their own in `<name>.pt.tensors`, and their shapes in `<name>.pt.info.pt`.
+With `use_xser`, each tensor has a file in `<name>.pt.tensors`, and `<name>.pt.info.pt` has their shapes.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class LoraConfig:
             raise ConfigError(message, hint="Pass a number from 1.", lora_rank=self.lora_rank)
 
     def as_saved(self, options: Mapping[str, Any]) -> LoraConfig:
-        """Return these options with those that a saved adapter was trained with.
+        """Return these options, with the options of the layers from a saved adapter.
 
         Args:
             options: what was saved with it.

@@ -208,9 +208,8 @@ class NeuronBaseForCausalLM:
     def _options(self) -> dict[str, Any]:
         """Options of the export, with the hidden states that an EAGLE draft reads."""
         options, neuron = export_options(self.config), self.neuron_config
-        if (
-            quantized.stored(neuron, self.model_path) is not None
-        ):  # the checkpoint says which modules are quantized, and how
+        if quantized.stored(neuron, self.model_path) is not None:
+            # The checkpoint says which modules are quantized, and how.
             options = {name: one for name, one in options.items() if name not in _OF_QUANTIZATION}
         elif neuron.modules_to_not_convert and not neuron.quantized:
             logger.info("Without effect: modules_to_not_convert, as nothing is quantized.")

@@ -24,6 +24,7 @@ from ..files.plain_json import read_object
 from ..neuronx_distributed import quantization
 from ..sources import CONFIGURATION_FILES, COPIED, copy_files, find_folder, quantization_of
 from ..weights import Checkpoint, MappedFile
+from ..xla import serialization
 from .config import NeuronConfig
 from .state_dicts import Tensors, load_state_dict, prune_state_dict, save_state_dict_safetensors
 
@@ -65,7 +66,7 @@ def write(model: torch.nn.Module, neuron: NeuronConfig) -> None:
         save_state_dict_safetensors(tensors, path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(tensors, path)
+    serialization.write_file(tensors, path)
 
 
 @contextlib.contextmanager
@@ -87,11 +88,11 @@ def readable(neuron: NeuronConfig, model_path: str | Path) -> Iterator[str | Pat
         yield path
         return
     work, folder = WorkFolder(), find_folder(model_path)
-    tensors = load_state_dict(path) if path.is_dir() else torch.load(path, map_location="cpu", weights_only=True)
+    tensors = load_state_dict(path) if path.is_dir() else serialization.read_file(path)
     copy_files(folder, work.path, (*COPIED, *CONFIGURATION_FILES))
-    tensors = _whole(tensors, folder)
+    tensors = {_renamed(name): one for name, one in _whole(tensors, folder).items()}
     config = read_object(folder / "config.json") | {"quantization_config": _settings(tensors, neuron, path)}
-    save_state_dict_safetensors({_renamed(name): _column(name, one) for name, one in tensors.items()}, work.path)
+    save_state_dict_safetensors({name: _column(name, one) for name, one in tensors.items()}, work.path)
     (work.path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     yield work.path
 
@@ -110,14 +111,13 @@ def _renamed(name: str) -> str:
 
 def _column(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Scales have an axis at least."""
-    return tensor.reshape(1) if name.endswith((_SCALE, _PUBLISHED_SCALE)) and tensor.ndim == 0 else tensor
+    return tensor.reshape(1) if name.endswith(_PUBLISHED_SCALE) and tensor.ndim == 0 else tensor
 
 
 def _settings(tensors: Tensors, neuron: NeuronConfig, path: Path) -> dict[str, Any]:
     """The `quantization_config` of the stored numbers."""
-    scales = {name: one for name, one in tensors.items() if name.endswith((_SCALE, _PUBLISHED_SCALE))}
-    ends = (_PUBLISHED_SCALE, _SCALE)
-    weights = [tensors[next(name.removesuffix(end) for end in ends if name.endswith(end)) + _WEIGHT] for name in scales]
+    scales = {name: one for name, one in tensors.items() if name.endswith(_PUBLISHED_SCALE)}
+    weights = [tensors[name.removesuffix(_PUBLISHED_SCALE) + _WEIGHT] for name in scales]
     dtypes = sorted({str(weight.dtype) for weight in weights})
     expected = _DTYPES[neuron.quantization_dtype] if neuron.quantized or not weights else weights[0].dtype
     if dtypes != [str(expected)]:

@@ -161,7 +161,7 @@ class MovedTensor(NkiTensor):
 
 
 class OutsideTensor(NkiTensor):
-    """A view that ends behind its tensor: public kernels make some in loops, and use those that are inside."""
+    """A view that ends behind its tensor. Public kernels make such views in loops, and do not use them."""
 
     __slots__ = ("bounds", "line")
     bounds: tuple[Sequence[Sequence[int]], int, int]

@@ -56,7 +56,7 @@ def arguments_of(module: nn.Module, method: str, args: tuple[Any, ...], kwargs: 
 
 
 def without_absent(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments, or their trees, without those that change nothing."""
+    """Return arguments, or trees of them, without the arguments that change nothing."""
     return {name: value for name, value in arguments.items() if not any(name == k and value is v for k, v in _ABSENT)}
 
 

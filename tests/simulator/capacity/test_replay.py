@@ -26,7 +26,7 @@ LONG = dataclasses.replace(
 
 @pytest.mark.parametrize(("pool", "per_s"), [(POOL, 0.2), (LONG, 0.001), (LONG, 0.02), (LONG, 0.1), (LONG, 1.0)])
 def test_one_replica_serves_as_the_engine(pool, per_s):
-    """`simulate_requests` plans every step, and a replay the first of those that are alike."""
+    """A replay plans the first of equal steps, and `simulate_requests` plans each."""
     trace = poisson_trace(per_s, num_requests=50, num_prompt=12, num_answer=pool.num_answer)
     served = replay_trace(pool, trace)
     one_by_one = simulate_requests(pool, [one.arrival_s for one in trace.requests])
