@@ -57,7 +57,10 @@ def check_grids(
 
 
 def _check_grid_sizes(grids: torch.Tensor, merge: int) -> None:
-    """Raise `ShapeError` if a grid has several frames, or patches that cannot be joined in squares."""
+    """Raise `ShapeError` if grids have no three sizes, several frames, or patches that cannot be joined in squares."""
+    if grids.ndim != 2 or grids.shape[1] != 3:
+        message = f"image_grid_thw has shape {list(grids.shape)}, but the model takes [images, 3]."
+        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", shape=list(grids.shape))
     wrong = [grid for grid in grids.tolist() if grid[0] != 1 or any(side % merge for side in grid[1:])]
     if wrong:
         message = f"image_grid_thw has {wrong}, but an image has 1 frame and rows and columns in multiples of {merge}."
@@ -71,15 +74,12 @@ def check_patches(
     if grids is None:
         message = "pixel_values are patches, which need image_grid_thw."
         raise ConfigError(message, hint=_USE_PROCESSOR, arguments=["image_grid_thw"])
-    if grids.ndim != 2 or grids.shape[1] != 3:
-        message = f"image_grid_thw has shape {list(grids.shape)}, but the model takes [images, 3]."
-        raise ShapeError(message, hint=_USE_PROCESSOR, input="image_grid_thw", shape=list(grids.shape))
+    _check_grid_sizes(grids, merge)
     shape, lengths = list(patches.shape), grids.prod(-1).tolist()
     expected = [sum(lengths), width]
     if shape != expected:
         message = f"pixel_values has shape {shape}, but image_grid_thw={grids.tolist()} needs {expected}."
         raise ShapeError(message, hint=_USE_PROCESSOR, input="pixel_values", shape=shape)
-    _check_grid_sizes(grids, merge)
     large = {index: length for index, length in enumerate(lengths) if length > num_patches}
     if large:
         images = "; ".join(f"Image {index} has {length} patches" for index, length in large.items())

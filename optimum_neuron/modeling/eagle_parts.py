@@ -25,7 +25,7 @@ from ..models import (
     eagle_layers,
     eagle_sizes,
 )
-from ..sources import require_sizes
+from ..sources import require_sizes, unreadable_errors
 from ..weights import Checkpoint, MappedFile, StateDict, TensorSource
 from .decoder import NeuronDecoderModel
 from .draft_program import require_results
@@ -179,7 +179,7 @@ def read_config(folder: Path, model: NeuronDecoderModel) -> LlamaConfig:
     require_sizes(data, path)
     try:
         config = LlamaConfig.from_dict(data)
-    except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except unreadable_errors() as error:
         message = f"transformers cannot read the draft's configuration {path} ({type(error).__name__}: {error})."
         raise ModelError(message, hint="Pass the folder of an EAGLE draft.", file=str(path)) from error
     if gap := eagle_gap(config):

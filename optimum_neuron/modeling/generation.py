@@ -20,7 +20,7 @@ from ..engine import Steps
 from ..errors import ConfigError, ModelError
 from ..exporters import Prepared
 from ..kinds import signature_of
-from ..sources import GENERATION, read_typed
+from ..sources import GENERATION, read_typed, unreadable_errors
 from ..upstream.cache_argument import CACHE
 from .batching import ContinuousBatching
 from .cache import NeuronCache
@@ -198,7 +198,7 @@ def saved_generation_config(folder: Path, config: PreTrainedConfig) -> Generatio
     settings = read_typed(path, GENERATION)
     try:
         saved = GenerationConfig.from_dict(settings)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except unreadable_errors() as error:
         message = f"transformers cannot use {path} ({type(error).__name__}: {error})."
         hint = "Copy the file again from the checkpoint, or remove it to use the settings of config.json."
         raise ModelError(message, hint=hint, file=str(path)) from error

@@ -82,6 +82,22 @@ def test_a_process_that_dies_fails_its_job_only(monkeypatch):
     assert results[0].error["code"] == "process_died" and results[1].result == "hit"
 
 
+def test_command_shows_results_and_exits_1_for_a_failure(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(warm, "_cluster", lambda address: None)
+    monkeypatch.setattr(warm, "run_job", run_or_die)
+    path = tmp_path / "models.yaml"
+    path.write_text("models: [{model: dies}, {model: lives}]")
+    words = ("neuron", "cache", "warm", str(path), "--num_workers", "2")
+    shown = cli(*words)
+    assert shown.code == 1 and "1 hit, 0 compiled, 1 failed" in shown.stdout
+    assert any({"lives", "hit"} <= set(line.split()) for line in shown.stdout.splitlines()) and "dies" in shown.stdout
+    assert f"cache warm {path}" in shown.stderr, "the next command"
+    assert [job["model"] for kind in cli(*words, "--json").json["failures"] for job in kind["jobs"]] == ["dies"]
+    path.write_text("models: [{model: lives}]")
+    quiet = cli(*words, "--quiet")
+    assert quiet.code == 0 and quiet.stdout.split()[:2] == ["1", "hits,"]
+
+
 def run_or_die(job, cache_url):
     if job.model == "dies":
         os._exit(9)

@@ -239,6 +239,11 @@ def test_adapters_of_other_models_and_broken_ones(compiled, folders, tmp_path):
     adapter = save_adapter(other, tmp_path / "adapter", r=4)
     with raises(WeightsError, problems=["head_dim=16, compiled with 8", "hidden_size=64, compiled with 32"]):
         compiled.load_adapter(adapter)
+    kept = (other / "config.json").read_text()
+    for text in ("{", json.dumps(json.loads(kept) | {"rope_parameters": 3})):
+        (other / "config.json").write_text(text)
+        with raises(WeightsError):
+            compiled.load_adapter(adapter)
     path = adapter / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "elsewhere"}))
     with raises(WeightsError, adapter=str(adapter)) as error:

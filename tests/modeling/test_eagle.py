@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -182,6 +184,9 @@ def test_drafts_that_do_not_fit(speculating, model, folder, config, tensors, tmp
         changed = LlamaConfig(**{**config.to_dict(), option: value})
         with pytest.raises(ConfigError):
             EagleDraft.from_pretrained(saved(changed, tensors, tmp_path), speculating)
+    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), "rope_parameters": 3}))
+    with raises(ModelError, file=str(tmp_path / "config.json")):
+        EagleDraft.from_pretrained(tmp_path, speculating)
     changed = LlamaConfig(**{**config.to_dict(), "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}})
     with raises(ConfigError, missing=["hidden_states.0"]):
         EagleDraft.from_pretrained(saved(changed, tensors, tmp_path), speculating)

@@ -133,6 +133,9 @@ def test_images_and_tokens_must_agree(name, pairs):
         ({"mm_token_type_ids": torch.full((1, 7), 2)}, ShapeError, {"input": "mm_token_type_ids"}),
         ({"position_ids": torch.zeros(2, 1, 7, dtype=torch.int64)}, ShapeError, {"input": "position_ids"}),
         ({"pixel_values": None}, ConfigError, {"arguments": ["image_grid_thw"]}),
+        ({"mm_token_type_ids": torch.ones(1, 6)}, ShapeError, {"shape": [1, 6]}),
+        ({"mm_token_type_ids": torch.zeros(1, 7)}, ShapeError, {"runs": [], "expected": [4]}),
+        ({"image_grid_thw": torch.tensor([1, 4, 4])}, ShapeError, {"shape": [3]}),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )

@@ -185,6 +185,12 @@ def test_checkpoint_with_other_cache_implementation_generates(copy):
     assert load(copy).generate(ids, attention_mask=ids, max_new_tokens=2, pad_token_id=0).shape[1] <= 5
 
 
+def test_generation_settings_that_transformers_cannot_read_are_refused(copy):
+    edit_json(copy / "generation_config.json", watermarking_config={"color": "green"})
+    with raises(ModelError, file=str(copy / "generation_config.json")):
+        load(copy)
+
+
 # Saved files.
 
 

@@ -140,6 +140,14 @@ def test_push_uploads_the_current_model(checkpoint, other, tmp_path, uploads):
     assert [kind for kind, *_ in uploads] == ["create", "upload"] * 2
 
 
+def test_push_to_a_repository_alone_is_that_of_transformers(model, uploads, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with raises(ConfigError, option="repository_id"):
+        model.push_to_hub(tmp_path)
+    model.push_to_hub("acme/pushed")
+    assert [one[2].get("repo_id", one[1]) for one in uploads] == ["acme/pushed"] * 2 and not any(tmp_path.iterdir())
+
+
 def test_saving_can_push(model, tmp_path, uploads):
     model.save_pretrained(tmp_path / "out", push_to_hub=True, repository_id="acme/pushed")
     assert [kind for kind, *_ in uploads] == ["create", "upload"]

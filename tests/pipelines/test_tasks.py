@@ -304,6 +304,13 @@ def test_pipelines_that_cannot_be_built_say_why(name, tmp_path):
     assert error.value.details == {"task": task, "reason": NOT_SERVED[task][0]}
 
 
+def test_tasks_without_a_pipeline_are_told_from_misspelt_ones(tmp_path):
+    with raises(ModelError, task="keypoint-detection"):
+        pipeline("keypoint-detection", tmp_path)
+    with raises(ModelError, option="task", value="keypoint-detektion"):
+        pipeline("keypoint-detektion", tmp_path)
+
+
 # Encoder-decoders that classify, as facebook/bart-large-mnli does, transformers' default of this pipeline.
 
 

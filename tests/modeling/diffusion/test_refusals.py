@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from optimum_neuron import NeuronDiffusionPipeline, NeuronStableDiffusionXLPipeline
-from optimum_neuron.errors import ConfigError, ValidationError
+from optimum_neuron import (
+    NeuronDiffusionPipeline,
+    NeuronStableDiffusionPipeline,
+    NeuronStableDiffusionXLPipeline,
+)
+from optimum_neuron.errors import ConfigError, ModelError, ValidationError
 from optimum_neuron.kinds.diffusion import NeuronDiffusionConfig
 from optimum_neuron.modeling import diffusion
 from tests.raising import raises
@@ -167,3 +171,16 @@ def test_a_folder_of_another_pipeline(tmp_path: Path) -> None:
     folder = save_pipeline(tmp_path, "sd")
     with raises(ConfigError, pipeline="StableDiffusionXLPipeline"):
         NeuronStableDiffusionXLPipeline.from_pretrained(folder, export=True, **compile_options("sd"))
+    with raises(ModelError, task="inpainting"):
+        NeuronStableDiffusionPipeline.from_pretrained(folder, export=True, task="inpainting")
+    with raises(ModelError, model=str(folder / "unet")):
+        NeuronDiffusionPipeline.from_pretrained(folder / "unet", export=True)
+
+
+def test_models_of_another_pipeline(pipe: Any) -> None:
+    with raises(ConfigError, pipeline="str"):
+        NeuronStableDiffusionPipeline.from_pipe("sd")
+    with raises(ConfigError, pipeline=type(pipe).__name__):
+        NeuronDiffusionPipeline.from_pipe(pipe)
+    with raises(ModelError, pipeline=type(pipe).__name__):
+        NeuronStableDiffusionXLPipeline.from_pipe(pipe)
