@@ -50,6 +50,7 @@ def test_texts_of_a_trace_are_counted_with_the_tokenizer(cli, folder, tmp_path):
         (*POISSON, "--port", "8001"),
         (*POISSON, "--slo", "ttft=5", "--sweep", "--num_replicas", "2"),
         ("--simulate", "missing.jsonl"),
+        ("--simulate", "missing.jsonl", "--input_length", "4"),
     ],
 )
 def test_options_that_make_no_sense_together(cli, folder, words):

@@ -152,6 +152,8 @@ def test_move_to_another_instance(cli, tmp_path):
     assert (data["from"], data["to"]) == ("inf1", "inf2") and len(data["changes"]) == 3
     text = cli(*words, "--to", "inf2").stdout
     assert "8 GiB DRAM" in text and "same place on both" in text and "3. In scripts" in text
+    back = cli("neuron", "check", str(tmp_path), "--from", "inf2", "--to", "trn1").stdout
+    assert "Nothing has to change" in back
     assert cli(*words).code == 1 and "--to is missing" in cli(*words).stderr
     assert cli(*words, "--to", "inf2", "--fail-on", "host").code == 1
 

@@ -75,6 +75,20 @@ def test_human_summary(export):
     assert "0.01235" in result.stdout and "logits" in result.stdout
 
 
+def test_stages_memory_and_quality_are_shown(export):
+    more = {
+        "hbm_bytes": {"weights": 2 * 2**30},
+        "stages": [{"stage": 0, "layers": "0-1", "hbm_bytes": 2**30}],
+        "fits_one_core": False,
+        "num_cores": {"value": 2, "reason": "asked for"},
+        "quality": {"num_tokens": 512, "top1_agreement": 0.987, "perplexity": 8.126, "reference_perplexity": 8.0},
+    }
+    result = export("-m", "acme/tiny", "out", "--allow_missing_weights", report={**REPORT, **more})
+    assert "does not fit 2 cores" in result.stderr
+    for text in ("2.0 GiB", "1.0 GiB", "0-1", "512 tokens", "98.7%", "perplexity 8.13 (original 8.00)"):
+        assert text in result.stdout, text
+
+
 def test_next_step_names_output_folder(export):
     result = export("-m", "acme/tiny", "out dir")
     assert "next: optimum-cli neuron inspect 'out dir'" in result.stderr

@@ -54,6 +54,7 @@ def test_a_file_is_served_at_another_port(cli, served, tmp_path):
     "words",
     [
         ("smollm2", "--max_replicas", "2"),
+        ("smollm2", "--ray", "--max_connections", "2"),
         ("smollm2", "--simulate", "poisson:1", "--input_length", "1", "--output_length", "1", "--ray"),
         ("serve.yaml", "--batch_size", "2"),
         ("missing.yaml",),

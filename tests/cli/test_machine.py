@@ -71,6 +71,8 @@ def test_failing_compiler_reports_reason(tmp_path):
         assert machine._try_compiler() == "g++: no headers"
     with config.patch({"cpp.cxx": str(tmp_path / "absent")}):
         assert machine._try_compiler() == "Inductor looks for it under another name"
+    broken.chmod(0o644)
+    assert str(broken) in machine._output([str(broken)])
 
 
 def test_import_error_of_torch_is_reported(monkeypatch):
