@@ -24,6 +24,7 @@
     +-- DeviceMemoryError (MemoryError)     the model does not fit the HBM of its cores
     +-- NumericsError (ArithmeticError)     a loss or gradient is not a finite number
     +-- KernelError (AssertionError)        an NKI kernel breaks a rule of the core
+    |   +-- UnknownKeywordError (TypeError)  an instruction has no such parameter
     +-- CoreBusyError (RuntimeError)        another process holds the core
     +-- CollectiveError (RuntimeError)      ranks call different collectives, or one has ended
     +-- QueueFullError (RuntimeError)       no more requests can wait
@@ -68,6 +69,7 @@ __all__ = [
     "RuntimeConfigError",
     "ShapeError",
     "TargetMismatchError",
+    "UnknownKeywordError",
     "UnknownNameError",
     "UnsupportedAttributeError",
     "UnsupportedDtypeError",
@@ -213,6 +215,10 @@ class NumericsError(NeuronError, ArithmeticError):
 
 class KernelError(NeuronError, AssertionError):
     """An NKI kernel breaks a rule of the core; `details` have the rule and the line of the kernel."""
+
+
+class UnknownKeywordError(KernelError, TypeError):
+    """An instruction of NKI has no parameter of that name."""
 
 
 class CoreBusyError(NeuronError, RuntimeError):

@@ -18,13 +18,13 @@ from ..errors import ConfigError
 from .advice import Advice, advise, contention
 from .core import Core, PlainData, Record, Unwritten
 from .elements import UninitializedReadWarning
-from .hazards import Hazard, Race, core_races, hazards_of, pairs_of, placement_races
+from .hazards import Hazard, Race, core_races, hazards_of, placement_races
 from .kernel import launch_on_cores, simulate
 from .memory import Buffer
 from .occupancy import Occupancy, occupancy
 from .platform import Problem, problems_of
 from .scheduling import Edge, reordered
-from .timeline import ENGINES, Event, elements, hbm_bytes, schedule
+from .timeline import ENGINES, Event, elements, hbm_bytes, pairs_of, schedule
 
 BUSY_SHARE = 0.7
 """Share of the time from which an engine bounds a kernel; below, waiting does."""
@@ -166,14 +166,17 @@ def analysis_of(
     if not stream:
         message = f"The kernel {name} executed no instruction."
         raise ConfigError(message, hint="Analyze a kernel that loads, computes and stores.")
-    pairs = pairs_of(stream)
-    order, turned = reordered(stream, edges, pairs, core.waits) if edges or core.waits else (range(len(stream)), [])
-    places = {number: place for place, number in enumerate(order)}
-    waits = collections.defaultdict(list)
-    for producer, consumer in core.waits:
-        waits[places[consumer]].append(places[producer])
-    executed = [stream[number] for number in order]
-    events = schedule(executed, core.target, waits)
+    pairs, executed, turned = pairs_of(stream), stream, list[Race]()
+    waits: dict[int, list[int]] = collections.defaultdict(list)
+    hazards = tuple(hazards_of(stream, pairs))
+    if edges or core.waits:
+        order, turned = reordered(stream, edges, pairs, core.waits)
+        places = {number: place for place, number in enumerate(order)}
+        for producer, consumer in core.waits:
+            waits[places[consumer]].append(places[producer])
+        pairs = [pair._replace(first=places[pair.first], second=places[pair.second]) for pair in pairs]
+        executed = [stream[number] for number in order]
+    events = schedule(executed, core.target, pairs, waits)
     total_us = max(event.end_ns for event in events) / 1e3
     busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
     return Analysis(
@@ -192,7 +195,7 @@ def analysis_of(
         advice=tuple(
             sorted([*advise(events, core.timing), *contention(events, core.spec)], key=lambda advice: -advice.busy_us)
         ),
-        hazards=tuple(hazards_of(stream, pairs)),
+        hazards=hazards,
         races=(*turned, *placement_races(stream), *core_races([one.stream or [] for one in cores])),
         platform=platform,
     )

@@ -139,7 +139,7 @@ class Grid:
 
 
 class Tape(Protocol):
-    """Where a core that traces notes what it does not do; `streams/tape.py` is one."""
+    """Where a core that traces notes what it does not do; `streams/tracing.py` has one."""
 
     def allocate(self, storage: Storage) -> None: ...
     def write(self, tensor: Any, values: torch.Tensor) -> None: ...

@@ -11,15 +11,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..hardware import documents as doc
 from .core import Access, PlainData, Record
-from .timeline import Box, box_of, contains, elements, overlap
+from .timeline import Pair, box_of, elements, overlap
 
-RAW, WAR, WAW = "read after write", "write after read", "write after write"
 EXACT = 1 << 20
 """Elements up to which two accesses are compared one by one; larger ones by rows and columns."""
 
@@ -52,40 +51,6 @@ class Race(PlainData):
     second_line: str
     document: str
     """Public document that the rule is from."""
-
-
-class Pair(NamedTuple):
-    """Two instructions of a stream, by number, that depend on each other."""
-
-    kind: str
-    first: int
-    second: int
-    access: Access
-    """What the second one accesses."""
-
-
-def pairs_of(stream: Sequence[Record]) -> list[Pair]:
-    """Return the pairs of instructions that depend on each other directly, of one engine too."""
-    written: dict[int, dict[Box, int]] = collections.defaultdict(dict)
-    read: dict[int, dict[Box, int]] = collections.defaultdict(dict)
-    found = []
-    for number, record in enumerate(stream):
-        boxes = [(access, box_of(access)) for access in record.accesses]
-        for place, (access, box) in enumerate(boxes):
-            writes = place >= len(record.reads)
-            earlier = [(WAW if writes else RAW, written[access.storage])]
-            if writes:
-                earlier.append((WAR, read[access.storage]))
-            for kind, uses in earlier:
-                found += [Pair(kind, one, number, access) for other, one in uses.items() if overlap(box, other)]
-        for access, box in boxes[: len(record.reads)]:
-            read[access.storage][box] = number
-        for access, box in boxes[len(record.reads) :]:
-            for uses in (written[access.storage], read[access.storage]):
-                for other in [other for other in uses if contains(box, other)]:
-                    del uses[other]
-            written[access.storage][box] = number
-    return [pair for pair in found if pair.first != pair.second]
 
 
 def hazards_of(stream: Sequence[Record], pairs: Iterable[Pair]) -> list[Hazard]:

@@ -15,7 +15,8 @@ from typing import Any
 from ..errors import ConfigError, nearest
 from ..hardware import documents as doc
 from .core import Record
-from .hazards import Pair, Race
+from .hazards import Race
+from .timeline import Pair
 
 Edge = tuple[str, tuple[str, ...]]
 

@@ -15,7 +15,8 @@ import collections
 import dataclasses
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..hardware import CoreTiming, Target
 from .core import Access, Record
@@ -24,6 +25,7 @@ from .memory import Buffer
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
 """Engines, in the order in which they are shown."""
+RAW, WAR, WAW = "read after write", "write after read", "write after write"
 Box = tuple[int, int, int, int]
 """Rows and elements of rows that an access covers: first and end of both."""
 
@@ -70,41 +72,45 @@ def contains(outer: Box, inner: Box) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[2] <= inner[2] and inner[3] <= outer[3]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Use:
-    """When an instruction is done with a part of a tensor: for its own engine, and for others."""
+class Pair(NamedTuple):
+    """Two instructions of a stream, by number, that depend on each other."""
 
-    engine: str
-    own_ns: float
-    end_ns: float
-
-    def ready_for(self, engine: str) -> float:
-        return self.own_ns if engine == self.engine else self.end_ns
+    kind: str
+    first: int
+    second: int
+    access: Access
+    """What the second one accesses."""
 
 
-class _Uses:
-    """Who wrote and read parts of one tensor for the last time."""
+def pairs_of(stream: Sequence[Record]) -> list[Pair]:
+    """Return the pairs of instructions that depend on each other directly, of one engine too."""
+    written: dict[int, dict[Box, int]] = collections.defaultdict(dict)
+    read: dict[int, dict[Box, dict[int, None]]] = collections.defaultdict(dict)
+    found = []
+    for number, record in enumerate(stream):
+        boxes = [(access, box_of(access)) for access in record.accesses]
+        for place, (access, box) in enumerate(boxes):
+            writes = place >= len(record.reads)
+            kind, earlier = WAW if writes else RAW, written[access.storage].items()
+            found += [Pair(kind, one, number, access) for other, one in earlier if overlap(box, other)]
+            if writes:
+                readers = [ones for other, ones in read[access.storage].items() if overlap(box, other)]
+                found += [Pair(WAR, one, number, access) for ones in readers for one in ones]
+        for access, box in boxes[: len(record.reads)]:
+            read[access.storage].setdefault(box, {})[number] = None
+        for access, box in boxes[len(record.reads) :]:
+            for uses in (written[access.storage], read[access.storage]):
+                for other in [other for other in uses if contains(box, other)]:
+                    del uses[other]
+            written[access.storage][box] = number
+    return found
 
-    def __init__(self) -> None:
-        self.writes: dict[Box, _Use] = {}
-        self.reads: dict[Box, _Use] = {}
 
-    def ready_to_read(self, box: Box) -> float:
-        return max((use.end_ns for other, use in self.writes.items() if overlap(box, other)), default=0.0)
-
-    def ready_to_write(self, box: Box, engine: str) -> float:
-        uses = (*self.writes.items(), *self.reads.items())
-        return max((use.ready_for(engine) for other, use in uses if overlap(box, other)), default=0.0)
-
-    def read(self, box: Box, use: _Use) -> None:
-        last = self.reads.get(box)
-        self.reads[box] = use if last is None or last.end_ns < use.end_ns else last
-
-    def write(self, box: Box, use: _Use) -> None:
-        for uses in (self.writes, self.reads):
-            for other in [other for other in uses if contains(box, other)]:
-                del uses[other]
-        self.writes[box] = use
+def _done_ns(pair: Pair, first: Event, engine: str) -> float:
+    """Return when an instruction of an engine may follow another one on which it depends."""
+    if pair.kind == RAW or (pair.kind == WAW and engine != first.record.engine) or first.record.engine == "dma":
+        return first.end_ns
+    return first.start_ns + first.busy_ns
 
 
 class _Room:
@@ -154,10 +160,16 @@ def last_uses(stream: Sequence[Record]) -> dict[int, int]:
     return {access.storage: number for number, record in enumerate(stream) for access in record.accesses}
 
 
-def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Sequence[int]] | None = None) -> list[Event]:
+def schedule(
+    stream: Sequence[Record],
+    target: Target,
+    pairs: Iterable[Pair] | None = None,
+    waits: Mapping[int, Sequence[int]] | None = None,
+) -> list[Event]:
     """Return when each instruction runs on the target's engines.
 
     Args:
+        pairs: those of the stream that depend on each other; None to find them.
         waits: by number of an instruction, the earlier ones that it waits for although its data do not need them.
     """
     core, timing = target.core, target.timing
@@ -171,23 +183,20 @@ def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Seque
     }
     free: dict[str, float] = collections.defaultdict(float)
     transfers = _Transfers()
-    uses: dict[int, _Uses] = {}
+    needs: dict[int, list[Pair]] = collections.defaultdict(list)
+    for pair in pairs_of(stream) if pairs is None else pairs:
+        needs[pair.second].append(pair)
+    known: set[int] = set()
     last = last_uses(stream)
     events: list[Event] = []
     for number, record in enumerate(stream):
         before = waits.get(number, ()) if waits else ()
         ready = max((events[other].end_ns for other in before if other < number), default=0.0)
-        accesses = record.accesses
-        for access in accesses:
-            if access.storage not in uses:
-                uses[access.storage] = _Uses()
-                if access.buffer in rooms:
-                    ready = max(ready, rooms[access.buffer].take(access.bytes_per_partition))
-        boxes = [(access.storage, box_of(access)) for access in accesses]
-        num_reads = len(record.reads)
-        ready = max([ready, *(uses[storage].ready_to_read(box) for storage, box in boxes[:num_reads])])
-        for storage, box in boxes[num_reads:]:
-            ready = max(ready, uses[storage].ready_to_write(box, record.engine))
+        for access in record.accesses:
+            if access.storage not in known and access.buffer in rooms:
+                ready = max(ready, rooms[access.buffer].take(access.bytes_per_partition))
+            known.add(access.storage)
+        ready = max([ready, *(_done_ns(pair, events[pair.first], record.engine) for pair in needs.pop(number, ()))])
         if record.engine == "dma":
             busy = max(record.cycles - timing.dma_start_ns, 0.0)
             start = transfers.place(ready, busy)
@@ -195,12 +204,7 @@ def schedule(stream: Sequence[Record], target: Target, waits: Mapping[int, Seque
         else:
             event = _placed(record, ready, free, clocks[record.engine], timing)
         events.append(event)
-        own_ns = event.end_ns if record.engine == "dma" else event.start_ns + event.busy_ns
-        for storage, box in boxes[:num_reads]:
-            uses[storage].read(box, _Use(record.engine, own_ns, own_ns))
-        for storage, box in boxes[num_reads:]:
-            uses[storage].write(box, _Use(record.engine, own_ns, event.end_ns))
-        for access in {access.storage: access for access in accesses}.values():
+        for access in {access.storage: access for access in record.accesses}.values():
             if last[access.storage] == number and access.buffer in rooms:
                 rooms[access.buffer].give_back(event.end_ns, access.bytes_per_partition)
     return events

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from optimum_neuron.errors import KernelError
+from optimum_neuron.errors import KernelError, UnknownKeywordError
 from optimum_neuron.nki import UninitializedReadWarning, analyze, isa as nisa, jit, language as nl, launch
 
 
@@ -146,6 +146,26 @@ def test_line_rule_and_fix(kernel, x):
     assert error.details["rule"] == REFUSED[kernel] and error.hint
     source = source_of(error.details["line"])
     assert source.endswith("# here") and source in str(error)
+
+
+def misspells_a_keyword(x):
+    nisa.tensor_copy(tile := nl.load(x), scr=tile)  # here
+
+
+def misspells_a_keyword_of_two_instructions(x):
+    nisa.activation_reduce(tile := nl.load(x), nl.exp, tile, nl.add, reduce_ress=tile)  # here
+
+
+@pytest.mark.parametrize(
+    ("kernel", "keyword", "meant"),
+    [(misspells_a_keyword, "scr", "src"), (misspells_a_keyword_of_two_instructions, "reduce_ress", "reduce_res")],
+)
+def test_an_unknown_keyword_is_an_error_of_types_too(kernel, keyword, meant, x):
+    with pytest.raises(TypeError) as caught:
+        jit(kernel)(x)
+    error = caught.value
+    assert isinstance(error, UnknownKeywordError) and error.details["keyword"] == keyword
+    assert f"'{meant}'" in str(error) and source_of(error.details["line"]).endswith("# here")
 
 
 def uninitialized(x):

@@ -146,6 +146,21 @@ def test_a_schedule_against_the_data_is_a_race(x):
     assert text_of(race.first_line).endswith('name="second")') and text_of(race.second_line).endswith('name="sum")')
 
 
+def test_a_schedule_that_overwrites_what_an_earlier_reader_needs_is_a_race(x):
+    def body(x):
+        one, two, three = (nl.ndarray(x.shape, x.dtype, nl.sbuf) for _ in range(3))
+        nisa.dma_copy(one, x)
+        nisa.tensor_scalar(two, one, nl.add, 1.0, name="early")
+        nisa.activation(three, nl.exp, one, name="late")
+        nisa.memset(one, 0.0, name="clear")
+        nisa.tensor_tensor(two, two, three, nl.add)
+        return store(two)
+
+    for reader in ("early", "late"):
+        (race,) = analyze(jit(body).with_schedule([(reader, "clear")]), x).races
+        assert race.rule == "schedule" and f'name="{reader}"' in text_of(race.first_line) + text_of(race.second_line)
+
+
 @pytest.mark.parametrize(
     ("schedule", "details"),
     [

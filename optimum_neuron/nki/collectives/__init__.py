@@ -15,16 +15,19 @@ alone is a world of one rank. Reductions are in float32, in the order of the gro
     [3.0, 3.0]
 """
 
-from .base import reduced as reduced
-from .counted import all_gather_v, all_to_all_v
-from .fixed import all_gather, all_reduce, all_to_all, reduce_scatter
-from .groups import ReplicaGroup
-from .rings import (
+from .base import ReplicaGroup, reduced as reduced
+from .operations import (
+    all_gather,
+    all_gather_v,
+    all_reduce,
+    all_to_all,
+    all_to_all_v,
     collective_permute,
     collective_permute_implicit,
     collective_permute_implicit_current_processing_rank_id,
     collective_permute_implicit_reduce,
     rank_id,
+    reduce_scatter,
 )
 
 __all__ = [

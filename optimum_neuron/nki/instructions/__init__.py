@@ -20,14 +20,18 @@ from .base import (
     checked as checked,
     enumerations,
     execute as execute,
+    function_of as function_of,
     name_of as name_of,
     recorded as recorded,
 )
 from .handles import NkiInstruction as NkiInstruction
 from .matmul import MatmulPerfMode as MatmulPerfMode
-from .places import legal_starts as legal_starts, starts_where_engines_reach as starts_where_engines_reach
 from .registers import VirtualRegister as VirtualRegister
-from .rules import is_among as is_among
+from .rules import (
+    is_among as is_among,
+    legal_starts as legal_starts,
+    starts_where_engines_reach as starts_where_engines_reach,
+)
 from .transfer import AXES as AXES
 
 for _module in pkgutil.iter_modules(__path__):

@@ -17,13 +17,13 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ...errors import KernelError
 from .. import cost
-from ..core import Core, Record, Rule, current, refuse, require
+from ..core import Core, Record, Rule, current, kernel_line, refuse, require
 from ..cost import InstructionCost
 from ..dtypes import as_float32
 from ..memory import Buffer
@@ -31,7 +31,6 @@ from ..operators import Operator, as_operator
 from ..tensor import NkiTensor
 from . import rules
 from .handles import NkiInstruction
-from .places import MAX_PARTITIONS, require_bank, require_partitions
 
 MAX_DIMS = 5
 """Dimensions of an access pattern: partitions and four more."""
@@ -195,7 +194,7 @@ def instruction(
         engines = "any" if len(kind.ENGINES) > 3 else ", ".join(engine.name for engine in kind.ENGINES)
         kind.COST = InstructionCost(engines, formula or _common_formula(kind), source)
         INSTRUCTIONS[kind.OPCODE] = kind
-        function(_function_of(kind, is_named))
+        FUNCTIONS[kind.OPCODE] = function_of(kind, ("name",) if is_named else ())
         return kind
 
     return made
@@ -211,28 +210,33 @@ def _common_formula(kind: type[Instruction]) -> str:
 
 
 def function(one: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a function of `nki.isa`."""
-    FUNCTIONS[one.__name__] = one
-    return one
+    """Register a function of `nki.isa` that is not made of one instruction."""
+
+    @functools.wraps(one)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        rules.known_keywords(one.__name__, kwargs, names)
+        return one(*args, **kwargs)
+
+    names = list(inspect.signature(one).parameters)
+    FUNCTIONS[one.__name__] = call
+    return call
 
 
-def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiInstruction]:
-    """Return the function that executes an instruction: its parameters are the fields, in order, and a name."""
-    own = [field for field in dataclasses.fields(kind) if field.name != "name"]
+def function_of(kind: type[Instruction], last: Sequence[str] = ("name",)) -> Callable[..., NkiInstruction]:
+    """Return the function that executes an instruction: its parameters are the fields, those of `last` at the end."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    own = [field for name, field in fields.items() if name not in ("name", *last)] + [fields[name] for name in last]
     operators = [field.name for field in own if "Operator" in str(field.type)]
     convert = {name: functools.partial(as_operator, parameter=name) for name in operators} | dict(kind.CONVERT)
-    empty, positional = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [
         inspect.Parameter(
             kind.RENAMED.get(field.name, field.name),
-            positional,
-            default=empty if field.default is dataclasses.MISSING else field.default,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
             annotation=field.type,
         )
         for field in own
     ]
-    if is_named:
-        parameters.append(inspect.Parameter("name", positional, default=None, annotation="str | None"))
     signature = inspect.Signature(parameters, return_annotation="NkiInstruction")
     names = list(signature.parameters)
     renamed = {parameter: field for field, parameter in kind.RENAMED.items()}
@@ -248,7 +252,11 @@ def _function_of(kind: type[Instruction], is_named: bool) -> Callable[..., NkiIn
         for parameter, field in renamed.items():
             if parameter in operands:
                 operands[field] = operands.pop(parameter)
-        return execute(kind(**operands))
+        try:
+            return execute(kind(**operands))
+        except TypeError:
+            rules.known_keywords(kind.OPCODE, kwargs, names)
+            raise
 
     call.__name__ = call.__qualname__ = kind.OPCODE
     call.__doc__, call.__module__ = kind.__doc__, kind.__module__
@@ -335,8 +343,6 @@ def checked(instruction: Instruction, core: Core) -> Engine:
 
 def recorded(instruction: Instruction, engine: Engine, core: Core) -> Record:
     """Return an instruction as data."""
-    from ..core import kernel_line
-
     reads, writes = instruction.tiles(instruction.READS), instruction.tiles(instruction.WRITES)
     others = {
         field.name: repr(getattr(instruction, field.name))
@@ -366,12 +372,12 @@ def _check_tile(instruction: Instruction, name: str, tile: NkiTensor, engine: En
     if not buffer.is_on_chip:
         return
     count = tile.num_partitions
-    require(count <= MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, partitions=count)
+    require(count <= rules.MAX_PARTITIONS, Rule.PARTITIONS, opcode=opcode, operand=name, partitions=count)
     require(tile.ndim <= MAX_DIMS, Rule.ACCESS_DIMS, opcode=opcode, operand=name, tile=tile, MAX_DIMS=MAX_DIMS)
     if engine is not Engine.dma:
-        require_partitions(opcode, name, tile, instruction.STARTS.get(name, ()))
+        rules.require_partitions(opcode, name, tile, instruction.STARTS.get(name, ()))
     if engine is Engine.tensor and buffer is Buffer.psum and core.generation < 4:
-        require_bank(opcode, name, tile, core)
+        rules.require_bank(opcode, name, tile, core)
 
 
 def _check_operands(instruction: Instruction, tiles: Mapping[str, NkiTensor]) -> None:

@@ -1,11 +1,10 @@
 """Kernels as data: the instructions of one launch with static shapes, without the kernel's Python.
 
-    tape.py        what a kernel does while it is traced on tensors without memory
     folding.py     loops whose iterations are alike become one body
     document.py    the stream as frozen dataclasses
     codec.py       the stream as JSON and safetensors, and back
     machine.py     runs a stream, checks it, or lists its instructions
-    trace.py       a kernel and its arguments become a stream
+    tracing.py     a kernel and its arguments become a stream
 
 A stream runs without the kernel's source, with the results of the kernel, bit by bit.
 
