@@ -12,9 +12,8 @@ from optimum_neuron.compiler import Program, capture, memory_need, read_program,
 from optimum_neuron.compiler.kernels import kernels_of
 from optimum_neuron.compiler.lower import lower
 from optimum_neuron.compiler.neff import open_neff, write_neff
-from optimum_neuron.compiler.rules import check_graph
 from optimum_neuron.errors import ArtifactError
-from optimum_neuron.hardware import kernels_for, resolve_target
+from optimum_neuron.hardware import resolve_target
 from optimum_neuron.nki import isa as nisa, jit, kernel_time, language as nl, nki_op
 from optimum_neuron.simulator.work import work_of_program
 
@@ -136,35 +135,3 @@ def test_time_and_memory_are_those_of_the_instructions(program):
     assert time.total_us != kernel_time(key, "trn3").total_us
     # Two tensors that are read, one that is made, and the one of the kernel.
     assert memory_need(program).scratch >= 3 * 256 * 16 * 4
-
-
-def test_targets_refuse_kernels():
-    @jit
-    def exponential(x):
-        tile, out = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.exponential(tile, tile)
-        nl.store(out, tile)
-        return out
-
-    @jit
-    def too_large(x):
-        tiles = [nl.zeros((128, 16 * 1024), nl.float32) for _ in range(4)]
-        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        for tile in tiles:
-            nisa.dma_copy(tile[:, :16], x[:128])
-        nl.store(out[:128], nl.add(tiles[0], tiles[3])[:, :16])
-        return out
-
-    def refused(kernel):
-        class Module(torch.nn.Module):
-            def forward(self, x):
-                return kernel(x[:128])
-
-        # Traced for trn3, as by a script that names no target.
-        with kernels_for(resolve_target("trn3").value):
-            captured = capture(Module(), name="forward", inputs=INPUTS)
-        (ruling,) = check_graph(captured.exported, TRN2).refused
-        return ruling
-
-    assert "NeuronCore-v4" in refused(exponential).reason and refused(exponential).remedy
-    assert "sbuf" in refused(too_large).reason and "test_kernels.py" in refused(too_large).reason

@@ -61,7 +61,7 @@ def auto_cast(body: fx.GraphModule, *, kind: AutoCast, dtype: AutoCastType) -> f
 def _is_float32(node: fx.Node) -> bool:
     import torch
 
-    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 

@@ -85,8 +85,8 @@ def _inline_regions(graph_module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or not str(node.target).startswith("wrap_with_"):
             continue
-        nodes = ((i, a) for i, a in enumerate(node.args) if isinstance(a, fx.Node))
-        position, region = next((i, a) for i, a in nodes if a.op == "get_attr")
+        # Plain settings, the region, and what it reads.
+        position, region = next((i, a) for i, a in enumerate(node.args) if isinstance(a, fx.Node))
         submodule = graph_module.get_submodule(region.target)
         _inline_regions(submodule)
         operands = iter(node.args[position + 1 :])
@@ -102,6 +102,7 @@ def _inline_regions(graph_module: fx.GraphModule) -> None:
             user.replace_all_uses_with(results[user.args[1]])
             graph.erase_node(user)
         graph.erase_node(node)
+        graph.erase_node(region)
     graph.lint()
 
 
@@ -113,28 +114,26 @@ def _drop_unread(graph_module: fx.GraphModule) -> None:
 def _classify_placeholders(captured: Captured):  # type: ignore[no-untyped-def]
     """Name every placeholder, and collect the tensors that a checkpoint, the device, and the artifact must hold."""
     exported = captured.exported
-    nodes = {node.name: node for node in exported.graph_module.graph.nodes if node.op == "placeholder"}
+    nodes = {node.name: node for node in exported.graph_module.graph.nodes}
     user = iter([f"input:{name}" for name in captured.inputs] + [f"state:{name}" for name in captured.states])
     values: dict[fx.Node, str] = {}
     weights: dict[str, TensorSpec] = {}
     states: dict[str, TensorSpec] = {}
     constants: dict[str, torch.Tensor] = {}
     for spec in exported.graph_signature.input_specs:
-        node, target = nodes.get(spec.arg.name), spec.target
+        node, target = nodes[spec.arg.name], spec.target
         if spec.kind == InputKind.USER_INPUT:
             value = next(user)
-            if node is not None and value.startswith("state:"):
+            if value.startswith("state:"):
                 states[value.removeprefix("state:")] = tensor_spec(node.meta["val"])
         elif spec.kind == InputKind.PARAMETER or (spec.kind == InputKind.BUFFER and spec.persistent):
             target = captured.tied.get(target, target)
             value = f"weight:{target}"
-            if node is not None:
-                weights[target] = tensor_spec(node.meta["val"])
+            weights[target] = tensor_spec(node.meta["val"])
         else:
             value = f"const:{target}"
             constants[target] = exported.constants[target].detach().clone()
-        if node is not None:
-            values[node] = value
+        values[node] = value
     used = {value for node, value in values.items() if node.users}
     weights = {name: spec for name, spec in weights.items() if f"weight:{name}" in used}
     constants = {name: tensor for name, tensor in constants.items() if f"const:{name}" in used}

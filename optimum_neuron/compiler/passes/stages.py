@@ -75,8 +75,6 @@ def _stage_of_layers(graph: Graph, num_stages: int) -> dict[str, int]:
 
 def _divided(program: Program, graph: Graph, stage_of_layer: Mapping[str, int], sends: dict[str, Subprogram]) -> Graph:
     """Give every call its stage, and send what a later stage reads; a graph without a state is of the first stage."""
-    if not stage_of_layer:
-        return graph
     from .exchanges import send_of
 
     stage, made_in, newest, calls = 0, dict[str, int](), dict[str, str](), list[Call]()

@@ -24,10 +24,11 @@ def stretch(program: Program, graph_name: str, stack: Stack) -> Program:
     graph, num_captured = program.graphs[graph_name], stack.num_first
     paths = tuple(call.module_path for call in graph.calls)
     layer_paths = stack.layers[:num_captured]
-    start = paths.index(layer_paths[0]) if layer_paths[0] in paths else 0
-    captured, tail = graph.calls[start : start + num_captured], graph.calls[start + num_captured :]
-    if paths[start : start + num_captured] != layer_paths or set(layer_paths) & {call.module_path for call in tail}:
+    places = [index for index, path in enumerate(paths) if path in layer_paths]
+    if tuple(paths[index] for index in places) != layer_paths or places[-1] - places[0] >= num_captured:
         raise NotUniformError(f"{stack.path}: the layers are not consecutive calls")
+    start = places[0]
+    captured, tail = graph.calls[start : start + num_captured], graph.calls[start + num_captured :]
     before, last = num_captured - stack.period - 1, num_captured - 1
     if captured[before].subprogram != captured[last].subprogram:
         raise NotUniformError(f"{stack.path}: layers {before} and {last} have different graphs")

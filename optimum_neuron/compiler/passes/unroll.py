@@ -177,8 +177,7 @@ class _Unrolled:
     def _on_rank(self, call: Call, rank: int) -> Call:
         inputs, outputs = (tuple(self._at(v, rank) for v in values) for values in (call.inputs, call.outputs))
         zeros = tuple(position for position, value in enumerate(inputs) if value in self._zero)
-        if zeros:
-            self._zero.update(outputs[position] for position in self._bodies.zero_results(call.subprogram, zeros))
+        self._zero.update(outputs[position] for position in self._bodies.zero_results(call.subprogram, zeros))
         return dataclasses.replace(call, inputs=inputs, outputs=outputs)
 
     def _joined(self, calls: Sequence[tuple[Call, bool]], outputs: Mapping[str, str]) -> list[Call]:

@@ -138,7 +138,7 @@ def _unwrapped(node: Node) -> Node:
         inputs[source].meta = source.meta
     target, *args = node.args[position:]
     call = graph.call_function(target, *map_arg((tuple(args), node.kwargs), inputs.__getitem__))
-    with private.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with private.FakeTensorMode(), torch.no_grad():
         args, kwargs = fakes_of(call)
         result = target(*args, **kwargs)
     located = next((user for user in node.users if user.meta.get("stack_trace")), node)
@@ -196,7 +196,7 @@ def _arguments(node: Node) -> dict[str, Any]:
     if schema is None:
         return {}
     args, kwargs = values_of(node)
-    named = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
+    named = {argument.name: argument.default_value for argument in schema.arguments}
     named |= dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
     return {
         name: private.tree_map(lambda leaf: _spec(leaf) if _is_tensor(leaf) else leaf, value)
@@ -217,7 +217,7 @@ def _is_tensor(value: object) -> bool:
 
 def _spec(tensor: torch.Tensor) -> TensorSpec:
     # Of inputs that share memory, torch gives known sizes as symbolic numbers without a symbol.
-    shape = tuple(size if isinstance(size, int) else -1 if symbols([size]) else int(size) for size in tensor.shape)
+    shape = tuple(-1 if symbols([size]) else int(size) for size in tensor.shape)
     return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."))
 
 

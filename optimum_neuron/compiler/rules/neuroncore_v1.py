@@ -86,15 +86,14 @@ _SAME: Mapping[str, str] = {
     "zeros": "new_zeros",
 }
 """Listed operators, and names of later releases of torch for the same work."""
-_NAME_ON_LIST = {name: listed for listed, names in _SAME.items() for name in names.split()}
+_NAME_ON_LIST = {f"aten.{name}": f"aten.{listed}" for listed, names in _SAME.items() for name in names.split()}
 _LISTED = frozenset(base_name(name.replace("::", ".")) for name in (*SUPPORTED, *LIMITED))
 
 
 def listed_name(operator: str) -> str:
     """Return the name that the list has for an operator, "aten.conv2d" or "aten::conv2d", with or without overload."""
     name = base_name(operator.replace("::", "."))
-    short = name.removeprefix("aten.")
-    return f"aten.{_NAME_ON_LIST.get(short, short)}" if name.startswith("aten.") else name
+    return _NAME_ON_LIST.get(name, name)
 
 
 def is_listed(operator: str) -> bool:
@@ -116,7 +115,7 @@ def limit(call: OpCall, ruling: Ruling, judge: Callable[[OpCall], Ruling], asked
         if problem is None:
             return dataclasses.replace(ruling, source=SOURCE)
         return _refused(call, problem, "change the call, or run it on the CPU")
-    if (name := base_name(call.op).replace(".", "::", 1)) in COMPILABLE:
+    if (name := base_name(call.op).replace(".", "::")) in COMPILABLE:
         if name in asked_for:
             return dataclasses.replace(ruling, source=SOURCE)
         remedy = 'leave it to the CPU, or ask for it with op_whitelist=[..., "aten::embedding"]'

@@ -99,7 +99,7 @@ class Report:
     def table(self) -> str:
         """The counts as text for people."""
         counts = self.counts()
-        width = max((len(c.op) for c in counts), default=8)
+        width = max(map(len, ("operator", *(c.op for c in counts))))
         lines = [f"{'operator':<{width}}  calls  verdict      reason"]
         for c in counts:
             lines.append(f"{c.op:<{width}}  {c.count:>5}  {c.verdict:<11}  {f'{c.code}: ' if c.code else ''}{c.reason}")

@@ -9,9 +9,9 @@ from tests.programs import operators, spec, subprogram_of
 X, WEIGHT = spec(2, 4), spec(4, 4)
 
 
-def divided(function, *specs, own):
+def divided(function, *specs, own, num_outputs=1):
     """The operators of each part, and the part's argument and result counts."""
-    subprogram = subprogram_of(function, *specs)
+    subprogram = subprogram_of(function, *specs, num_outputs=num_outputs)
     pieces = divide(subprogram, own)
     return [(operators(piece.subprogram.body), len(piece.arguments), len(piece.results)) for piece in pieces]
 
@@ -32,6 +32,19 @@ def test_views_and_constants_are_computed_again():
         "aten.transpose.int",
         "aten.view.default",
     ]
+
+
+def test_views_that_both_parts_need_are_in_both():
+    once, each = divided(lambda x, w: F.linear((y := torch.tanh(x).unsqueeze(0)), w) + y.exp(), X, WEIGHT, own=[1])
+    assert once == (["aten.tanh.default", "aten.unsqueeze.default", "aten.exp.default"], 1, 2)
+    assert each == (["aten.unsqueeze.default", "aten.linear.default", "aten.add.Tensor"], 3, 1)
+
+    def returns_the_view(x, weight):
+        return (view := torch.tanh(x).unsqueeze(0)), F.linear(view, weight)
+
+    once, each = divided(returns_the_view, X, WEIGHT, own=[1], num_outputs=2)
+    assert once == (["aten.tanh.default", "aten.unsqueeze.default"], 1, 2)
+    assert each == (["aten.unsqueeze.default", "aten.linear.default"], 2, 1)
 
 
 def test_masks_are_computed_again():

@@ -201,6 +201,20 @@ def test_shared_operand_is_rounded_once_and_names_are_stable():
     assert len({cast.name for cast in casts}) == 1, "the order of the inserted nodes is fixed"
 
 
+@pytest.mark.parametrize(("kind", "num_rounded"), [("matmul", 2), ("all", 7)])
+def test_what_is_rounded_is_not_rounded_again(kind, num_rounded):
+    """Neither a result that is an operand, nor an operand behind a write to another tensor."""
+
+    def function(cache, x, w):
+        wide = x.exp()
+        first = wide @ w
+        cache.add_(1)
+        return first + wide.t() + wide @ w
+
+    body = auto_cast(body_of(function, *[spec(4, 4)] * 3), kind=kind, dtype="bf16")
+    assert operators(body).count("aten.to.dtype") == 2 * num_rounded
+
+
 def test_all_rounds_every_result_and_each_view_once():
     def function(x, y):
         return (x.exp() * y).t().reshape(-1) - 1, torch.arange(301, 304, 2).float()

@@ -52,6 +52,7 @@ def test_every_exchange_is_a_call_of_its_own(program):
     targets = [None if node is None else node.target for node in exchanges]
     assert targets == [None, collectives.ALL_REDUCE, None, collectives.ALL_GATHER]
     assert any("rank:" in call.inputs for call in graph.calls)
+    assert program.subprograms.keys() == {call.subprogram for call in graph.calls}
     assert group_size_of(program) == NUM_CORES
 
 
@@ -133,6 +134,7 @@ def test_sums_of_16_bit_numbers_are_rounded_once():
     body = host_exchange(subprogram, 3).body
     parts = [torch.tensor([[value]], dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0)]
     assert body(*parts)[0].item() == 258.0
+    assert host_exchange(subprogram, 1).body(parts[0])[0].item() == 256.0, "the others have zeros"
 
 
 @jit

@@ -87,7 +87,10 @@ def test_a_core_with_zeros_alone_computes_nothing():
 
 
 def test_states_that_another_graph_reads_are_written():
-    """A prompt fills two states; only one of them is read, by the steps after it, through a third one."""
+    """A prompt fills two states; only one of them is read, by the steps after it, through a third one.
+
+    A value of the prompt has the name of one that the steps read, and nothing reads it.
+    """
     names = ("cache.0", "private.0", "between.0")
     fill, move, read = ("fill", (0,)), ("move", (0,)), ("read", ())
     subprograms = {name: SimpleNamespace(mutated=mutated) for name, mutated in (fill, move, read)}
@@ -96,6 +99,7 @@ def test_states_that_another_graph_reads_are_written():
         return Call(subprogram=name, inputs=inputs, outputs=outputs, module_path="")
 
     prompt = [call("fill", f"state:{name}", "input:x") for name in names[:2]]
+    prompt.append(call("read", "input:x", outputs=("tmp:0",)))
     steps = [call("move", "state:between.0", "state:cache.0"), call("read", "state:between.0", outputs=("tmp:0",))]
     graphs = {
         name: Graph(name=name, inputs={}, outputs=outputs, calls=tuple(calls))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 from torch import nn
 
 from optimum_neuron.compiler import capture, compile_graphs
 from optimum_neuron.compiler.passes import outline, verify
-from optimum_neuron.compiler.passes.outline import located
+from optimum_neuron.compiler.passes.outline import _layer_path, located
 from optimum_neuron.errors import CaptureError
 from optimum_neuron.hardware import TARGETS
 from tests.programs import Calls, capture_entry, compile_module, operators, run_program, spec
@@ -92,9 +93,11 @@ class Fresh(nn.Module):
         y = x.clone()
         y.add_(1)
         turned, own = y.transpose(0, 1), y.t().exp()  # as strided as what it is computed from
+        first = turned
         for layer in self.layers:
             turned = layer(turned)
-        return turned.t() + own.add_(1).t()
+        last = (turned.t() + own.add_(1).t() + first.t()).contiguous()
+        return last.mul_(2).t()
 
 
 def test_strided_tensors_that_are_written_by_their_own_part_or_no_views_are_taken():
@@ -106,8 +109,8 @@ def test_strided_tensors_that_are_written_by_their_own_part_or_no_views_are_take
 def test_view_written_elsewhere_is_refused():
     with raises(CaptureError) as error:
         outlined(Turned(write=True), spec(4, 3))
-    assert all("test_outline.py:" in line for line in error.value.details["source_lines"] if line)
-    assert any(error.value.details["source_lines"])
+    lines = error.value.details["source_lines"]
+    assert lines and all("test_outline.py:" in line and line in str(error.value) for line in lines)
 
 
 class Masked(nn.Module):
@@ -205,6 +208,26 @@ def test_regions_are_inlined_and_checks_of_export_dropped():
     assert all(torch.equal(a, b) for a, b in zip(result.values(), Regions()(x), strict=True))
 
 
+class InnerRegions(nn.Module):
+    """A region with two others inside."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            for factor in (2, 3):
+                x = x.exp()
+                with torch.autocast("cpu", enabled=False):
+                    x = (x * factor).sin()
+        return x
+
+
+def test_regions_inside_regions_are_inlined():
+    captured = capture(InnerRegions(), name="graph", inputs={"x": spec(2, 2)})
+    assert [len(list(one.children())) for one in captured.exported.graph_module.children()] == [2]
+    program, x = outline(captured), torch.randn(2, 2)
+    assert [name.split(".")[1] for name in all_operators(program)] == 2 * ["exp", "mul", "sin"]
+    assert torch.equal(run_program(program, nn.Module(), [x])["output"], InnerRegions()(x))
+
+
 def test_dead_code_is_removed_first_and_state_writes_stay():
     def function(x, states):
         x.sort()
@@ -235,20 +258,44 @@ def test_tensor_created_in_forward_is_constant():
 
 
 class Tables(nn.Module):
-    """Two tables, of which it reads one."""
+    """Two tables, two buffers, and two weights, of which it reads one each."""
 
     def __init__(self):
         super().__init__()
-        self.register_buffer("unread", torch.ones(3), persistent=False)
-        self.register_buffer("read", torch.arange(2.0), persistent=False)
+        for name, is_read in (("unread", False), ("read", True)):
+            self.register_buffer(f"{name}_table", torch.arange(2.0) + is_read, persistent=False)
+            self.register_buffer(f"{name}_buffer", torch.ones(2), persistent=True)
+            self.register_parameter(f"{name}_weight", nn.Parameter(torch.ones(2)))
 
     def forward(self, x):
-        return x * self.read
+        return x * self.read_table + self.read_buffer * self.read_weight
 
 
-def test_constant_that_nothing_reads_is_left_out():
-    program = compile_module(Tables(), {"x": spec(2)}).program
-    assert [value.tolist() for value in program.constants.values()] == [[0, 1]]
+def test_what_nothing_reads_is_left_out():
+    program = outlined(Tables(), spec(2))
+    assert {name: value.tolist() for name, value in program.constants.items()} == {"read_table": [1, 2]}
+    assert program.weights == {"read_buffer": spec(2), "read_weight": spec(2)}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("layers.0.linear", "layers.0"),
+        ("layers.12", "layers.12"),
+        ("layers.names.0", ""),
+        ("layers", ""),
+        ("model.layers.0", ""),
+        ("decoder.layers.3.up", "decoder.layers.3"),
+        ("head", "head"),
+        ("head.linear", ""),
+        ("", ""),
+    ],
+)
+def test_nodes_are_of_the_layer_that_their_module_is_in(path, expected):
+    node = torch.fx.Graph().placeholder("x")
+    assert _layer_path(node, ["layers", "decoder.layers"], ("head",)) == ""
+    node.meta["nn_module_stack"] = {"top": ("", nn.Module), "inner": (path, nn.Module)}
+    assert _layer_path(node, ["layers", "decoder.layers"], ("head",)) == expected
 
 
 def test_a_node_of_no_module_and_no_line_has_empty_names():

@@ -3,7 +3,8 @@
 import torch
 from torch.nn import functional as F
 
-from optimum_neuron.compiler.passes.pieces import pieces_of
+from optimum_neuron.compiler import Call
+from optimum_neuron.compiler.passes.pieces import join, joined_body, pieces_of, wiring
 from tests.programs import operators, spec, subprogram_of
 
 
@@ -30,3 +31,31 @@ def test_groups_that_write_or_are_read_are_kept():
     # Others read a node of two groups from the first one.
     *_, second, _ = pieces_of(body, [[nodes["tanh"]], [nodes["tanh"], nodes["linear"]], [nodes["add"]]])
     assert second.results == (nodes["linear"],)
+
+
+def test_joined_calls_are_one_with_what_others_read():
+    both = subprogram_of(lambda x: (x.exp(), x.sin()), spec(2), num_outputs=2)
+    less = subprogram_of(lambda x, y: (x - y, x * y), spec(2), spec(2), num_outputs=2)
+    bodies = {"both": both, "less": less}
+
+    def calls(first, second, *values):
+        return [
+            Call(subprogram=first, inputs=values[:1], outputs=values[1:3], module_path="first"),
+            Call(subprogram=second, inputs=(values[1], values[3]), outputs=values[4:], module_path="second"),
+        ]
+
+    chain = calls("both", "less", "input:x", "tmp:0", "tmp:1", "input:y", "tmp:2", "tmp:3")
+    call = join(chain, "joined", {"tmp:1", "tmp:3"})
+    assert (call.inputs, call.outputs) == (("input:x", "input:y"), ("tmp:1", "tmp:3"))
+    assert (call.subprogram, call.module_path) == ("joined", "first")
+    assert join(chain, "joined", {"tmp:2"}).module_path == "second"
+    x, y = torch.randn(2, 2)
+    joined = joined_body(chain, bodies, {"tmp:1", "tmp:3"})
+    assert joined.inputs == (spec(2), spec(2)) and joined.outputs == (spec(2), spec(2))
+    assert all(map(torch.equal, joined.body(x, y), (x.sin(), x.exp() * y)))
+    # Other names make the same body; other calls, other wires, and other readers do not.
+    key = wiring(chain, {"tmp:1", "tmp:3"})
+    assert wiring(calls("both", "less", *"abcdef"), {"c", "f"}) == key
+    assert wiring(calls("both", "more", *"abcdef"), {"c", "f"}) != key
+    assert wiring(calls("both", "less", *"abcaef"), {"c", "f"}) != key
+    assert wiring(calls("both", "less", *"abcdef"), {"b", "f"}) != key

@@ -6,7 +6,7 @@ from torch import nn
 
 from optimum_neuron.compiler import collectives, memory_need, stage_needs
 from optimum_neuron.compiler.lower import aten_function
-from optimum_neuron.compiler.passes import divide_into_stages, stage_programs, verify, without_sends
+from optimum_neuron.compiler.passes import divide_into_stages, merge, stage_programs, verify, without_sends
 from optimum_neuron.errors import ModelError
 from optimum_neuron.runtime import Executor
 from optimum_neuron.simulator.work import work_of_program
@@ -70,6 +70,21 @@ def test_layers_are_divided_in_order(divided):
     assert divided.num_stages == 3
 
 
+def test_values_are_sent_by_the_stage_before(divided):
+    (graph,) = divided.graphs.values()
+    made_in = {value: call.stage for call in graph.calls for value in call.outputs}
+    sends = [call for call in graph.calls if collectives.is_send(divided.subprograms[call.subprogram])]
+    # The hidden state and the scale; the last stage has the scale from the second one.
+    assert [(made_in[call.inputs[0]], call.stage) for call in sends] == [(0, 1)] * 2 + [(1, 2)] * 2
+
+
+def test_stages_of_modules_may_be_given(whole):
+    (graph,) = divide_into_stages(
+        whole, 2, stages={f"layers.{index}": index // 4 for index in range(5)}
+    ).graphs.values()
+    assert [call.stage for call in graph.calls if call.module_path] == [0, 0, 0, 0, 1]
+
+
 def test_a_stage_may_have_one_layer(whole):
     assert divide_into_stages(whole, NUM_LAYERS).num_stages == NUM_LAYERS
 
@@ -84,6 +99,11 @@ def test_stages_one_after_the_other_compute_the_whole(module, whole, divided):
     parts = [verify(part, after="stage_programs") for part in stage_programs(divided)]
     assert [sorted(part.states) for part in parts] == [["total.0", "total.1"], ["total.2", "total.3"], ["total.4"]]
     assert ["embed" in part.weights for part in parts] == [True, False, True]
+    assert all(part.num_stages == 1 for part in parts)
+    graphs = [part.graphs[name] for part in parts]
+    assert [list(graph.inputs)[:1] == ["x"] for graph in graphs] == [True, False, False]
+    # The hidden state and the scale go from stage to stage.
+    assert [(len(graph.inputs), len(graph.outputs)) for graph in graphs] == [(1, 2), (2, 2), (2, 1)]
     x = torch.randn(2, SIZE)
     values = {"x": x}
     for part in parts:
@@ -95,6 +115,13 @@ def test_stages_one_after_the_other_compute_the_whole(module, whole, divided):
         values |= executor.run(name, [values[one] for one in part.graphs[name].inputs], executor.new_state())
     expected = module(x, [torch.zeros(2, SIZE) for _ in STATES])
     torch.testing.assert_close(values["output"], expected)
+
+
+def test_a_graph_without_states_is_of_the_first_stage(whole, divided):
+    other = compile_module(nn.Linear(SIZE, SIZE), {"input": spec(2, SIZE)}, name="other").program
+    both = divide_into_stages(merge([whole, other]), 3)
+    assert both.graphs["other"] == other.graphs["other"]
+    assert [sorted(part.graphs) for part in stage_programs(both)] == [["graph", "other"], ["graph"], ["graph"]]
 
 
 def test_memory_and_work_are_those_of_each_stage(whole, divided):

@@ -1,14 +1,17 @@
 """One program for all cores of a group: what they compute alike is computed once."""
 
+import sys
+
 import torch
 from torch import nn
 
 from optimum_neuron.compiler import collectives
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import unroll, verify
+from optimum_neuron.compiler.passes.unroll import _Bodies
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, even_split
-from tests.programs import compile_module, operators, spec
+from tests.programs import compile_module, operators, run_program, spec
 
 NUM_CORES = 2
 
@@ -41,6 +44,8 @@ def test_what_is_alike_is_computed_once():
     counts = {name: targets.count(f"aten.{name}.default") for name in ("tanh", "linear", "exp")}
     assert counts == {"tanh": 1, "linear": NUM_CORES, "exp": 1}
     assert len(graph.calls) == 2 + NUM_CORES, "what is behind the exchange is one call with it"
+    assert graph.calls[-1].outputs == (graph.outputs["output"],)
+    assert host.subprograms.keys() == {call.subprogram for call in graph.calls}
     weight, x = torch.randn(6, 4), torch.randn(2, 4)
     weights = {f"up.weight@{rank}": shards.of_weights["up.weight"].part([weight], rank) for rank in range(NUM_CORES)}
     functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
@@ -72,3 +77,32 @@ def test_neither_calls_of_one_core_nor_products_are_joined():
         (False, False),
         (False, True),
     ]
+
+
+class Own(nn.Module):
+    """Its result differs between cores."""
+
+    def forward(self, x):
+        return x * (collectives.RANK(NUM_CORES) + 1)
+
+
+def test_results_are_those_of_the_first_core():
+    program = compile_module(Own(), {"x": spec(2, 4)}).program
+    host = verify(unroll(program, Shards(NUM_CORES, {})), after="unroll")
+    x = torch.randn(2, 4)
+    assert torch.equal(run_program(host, Own(), [x])["output"], x)
+
+
+def test_what_is_made_of_a_body_is_made_once(monkeypatch):
+    program = compile_module(Divided(), {"x": spec(2, 4)}).program
+    bodies, module, made = _Bodies(program), sys.modules[_Bodies.__module__], []
+    for name in ("divide", "host_exchange", "joined_body", "zero_results"):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, name=name, function=function: made.append(name) or function(*a))
+    before, exchange, behind = program.graphs["graph"].calls
+    for _ in range(2):
+        bodies.divided(before.subprogram, (1,))
+        bodies.exchanged(exchange.subprogram, NUM_CORES)
+        bodies.joined([behind], behind.outputs)
+        bodies.zero_results(before.subprogram, (1,))
+    assert made == ["divide", "host_exchange", "joined_body", "zero_results"]

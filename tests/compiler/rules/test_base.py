@@ -5,6 +5,7 @@ from unittest import mock
 import pytest
 import torch
 
+from optimum_neuron.base.core import Verdict
 from optimum_neuron.compiler.rules import base, find_rule, known_ops
 from optimum_neuron.compiler.rules.base import instruction_source, rule, table
 from optimum_neuron.compiler.rules.codes import CODES
@@ -63,6 +64,35 @@ def test_unpublished_instruction_is_error():
     with pytest.raises(KeyError, match="FlyingCarpet"):
         table("new", {"Add FlyingCarpet": "not_an_operator"})
     assert find_rule("aten.not_an_operator") is None
+
+
+LIST, CUSTOM = "Neuron docs, neuronx-cc XLA operator list", "error code NCC_EHCA005, recognized custom calls"
+
+
+@pytest.mark.parametrize(
+    ("instructions", "verdict", "reason", "document"),
+    [
+        ("", Verdict.NATIVE, "does no work", "torch.export training IR"),
+        ("Add", Verdict.NATIVE, "maps to Add", LIST),
+        ("Add Mul", Verdict.DECOMPOSED, "made of Add, Mul", LIST),
+        ("AwsNeuronTopK Mul", Verdict.DECOMPOSED, "made of AwsNeuronTopK, Mul", CUSTOM),
+    ],
+)
+def test_accepted_calls_name_their_instructions_and_a_document(instructions, verdict, reason, document):
+    call = mock.Mock(op="aten.made.default", module_path="layers.0", source_line="model.py:7")
+    ruling = base.accept(call, instructions)
+    assert (ruling.verdict, ruling.reason, ruling.code) == (verdict, reason, None) and document in ruling.source
+    assert (ruling.op, ruling.module_path, ruling.source_line) == (call.op, call.module_path, call.source_line)
+    warned = base.accept(call, instructions, warning="but slow", code="NCC_EVRF035")
+    assert (warned.verdict, warned.reason, warned.code) == (verdict, f"{reason}; but slow", "NCC_EVRF035")
+
+
+def test_refused_calls_have_the_remedy_of_the_rule_or_of_the_code():
+    call = mock.Mock(op="aten.made.default", module_path="layers.0", source_line="model.py:7")
+    ruling = base.refuse(call, "NCC_EVRF013", "it is made")
+    assert (ruling.verdict, ruling.reason, ruling.code) == (Verdict.UNSUPPORTED, "it is made", "NCC_EVRF013")
+    assert ruling.remedy == CODES["NCC_EVRF013"].remedy and "NCC_EVRF013" in ruling.source
+    assert base.refuse(call, "NCC_EVRF013", "it is made", remedy="do less").remedy == "do less"
 
 
 @pytest.mark.parametrize(

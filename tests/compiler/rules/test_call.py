@@ -82,13 +82,14 @@ def test_calls_in_wrappers_are_seen_with_the_place_of_their_users(wrapper):
     before = () if wrapper == "run_and_save_rng_state" else (first,)
     inside = torch.ops.aten.bernoulli.p
     node = graph.call_function(kinds.get(wrapper, with_effects), (*before, inside, x, 0.5))
+    graph.call_function(operator.getitem, (node, 0))  # has no place
     user = graph.call_function(operator.getitem, (node, 1))
     user.meta["stack_trace"] = '  File "/home/me/model.py", line 7, in forward\n    x = drop(x)\n'
     call = OpCall.from_node(node)
     assert (call.op, call.arguments["p"], operator_of(node)) == ("aten.bernoulli.p", 0.5, inside)
     assert [spec.shape for spec in call.inputs] == [(2, 3)] and [spec.shape for spec in call.outputs] == [(2, 3)]
     assert call.source_line is not None and call.source_line.endswith("model.py:7")
-    assert str(node.target) == str(kinds.get(wrapper, with_effects)) and len(graph.nodes) == 4
+    assert str(node.target) == str(kinds.get(wrapper, with_effects)) and len(graph.nodes) == 5
 
 
 @pytest.mark.parametrize("name", FUNCTIONALIZED)

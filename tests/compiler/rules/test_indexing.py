@@ -124,7 +124,11 @@ def tensors(dtype):
     return torch.ones(4, 4, dtype=dtype), torch.ones(2, 4, dtype=dtype)
 
 
-@pytest.mark.parametrize("function", [add_rows, accumulate, scatter_add])
+def scatter_multiply(x, y):
+    return x.scatter(0, ROWS[:, None].expand(2, 4), y, reduce="multiply")
+
+
+@pytest.mark.parametrize("function", [add_rows, accumulate, scatter_add, scatter_multiply])
 class TestCombiningWrites:
     def test_floats_are_accepted(self, check, function):
         assert not check(function, *tensors(torch.bfloat16)).refused

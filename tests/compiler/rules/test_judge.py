@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from optimum_neuron.base.core import Verdict
-from optimum_neuron.compiler.rules import RULE
-from optimum_neuron.compiler.rules.judge import _FLOAT64_REMEDY
+from optimum_neuron.compiler.rules import RULE, check_graph
+from optimum_neuron.compiler.rules.judge import _FLOAT64_REMEDY, UNKNOWN
+from optimum_neuron.hardware import TARGETS
 
 
 def test_operator_rule_precedes_dtype_rule(ruling):
@@ -49,6 +50,21 @@ def test_unknown_operator_is_refused(ruling, custom_operator):
     result = ruling("rules_test.twice", custom_operator, torch.randn(4))
     assert (result.verdict, result.code) == (Verdict.UNSUPPORTED, "NCC_EUOC002")
     assert "no rule knows this operator" in result.reason
+
+
+def test_unknown_operator_without_results_is_refused(ruling):
+    with torch.library._scoped_library("rules_test", "FRAGMENT") as library:
+        library.define("fills(Tensor(a!) x) -> ()")
+        library.impl("fills", lambda x: None, "CompositeExplicitAutograd")
+        result = ruling("rules_test.fills", lambda x: (torch.ops.rules_test.fills(x), x + 1)[1], torch.ones(4))
+    assert (result.verdict, result.rule) == (Verdict.UNSUPPORTED, UNKNOWN)
+
+
+def test_arithmetic_on_sizes_is_no_work_of_the_core(export):
+    shapes = (({0: torch.export.Dim("rows")},),)
+    program = export(lambda x: x.new_zeros(x.shape[0] * 2), torch.ones(4, 2), dynamic_shapes=shapes)
+    (ruling,) = [one for one in check_graph(program, TARGETS["inf2"]).rulings if one.op == "python.mul"]
+    assert (ruling.verdict, ruling.reason) == (Verdict.NATIVE, "computes on sizes while compiling")
 
 
 def test_every_error_has_code_source_and_remedy(check):

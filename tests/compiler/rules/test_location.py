@@ -1,11 +1,14 @@
 """Module paths and source lines of nodes."""
 
 import inspect
+import sysconfig
 import types
+from pathlib import Path
 
 import pytest
 import torch
 
+from optimum_neuron.compiler import rules
 from optimum_neuron.compiler.rules import module_path, source_line
 from optimum_neuron.compiler.rules.call import merge_paths
 
@@ -74,3 +77,19 @@ def test_source_line_is_in_user_code(export, monkeypatch, tmp_path):
 )
 def test_paths_of_equal_layers_are_joined(paths, merged):
     assert merge_paths(paths) == merged
+
+
+def test_places_are_named_from_the_folder_of_packages_or_of_the_program(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    packages = Path(sysconfig.get_path("purelib"))
+    own = Path(rules.__file__).parents[2]
+    frames = {
+        str(packages / "transformers" / "model.py"): "transformers/model.py:7",
+        str(tmp_path / "train.py"): "train.py:7",
+        "/elsewhere/train.py": "/elsewhere/train.py:7",
+        str(Path(torch.__file__).parent / "nn" / "linear.py"): None,
+        str(own / "tracing" / "compile.py"): None,
+        str(own / "models" / "llama.py"): f"{own / 'models' / 'llama.py'}:7",
+    }
+    for file, place in frames.items():
+        assert source_line(types.SimpleNamespace(meta={"stack_trace": f'File "{file}", line 7, in forward'})) == place

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from optimum_neuron.base.core import Verdict
-from optimum_neuron.compiler.rules import check_graph
+from optimum_neuron.compiler.rules import check_graph, product_operands
 from optimum_neuron.hardware import TARGETS
 
 
@@ -72,3 +72,17 @@ def test_decomposed_attention_is_accepted(export):
 
 def test_attention_in_float64_is_refused(ruling):
     assert ruling("aten.scaled_dot_product_attention", attend, *heads(torch.float64)).code == "NCC_ESPP004"
+
+
+def test_operands_of_products():
+    graph = torch.fx.Graph()
+    x, y, z = map(graph.placeholder, "xyz")
+    aten = torch.ops.aten
+    for target, arguments, operands in (
+        (aten.mm.default, (x, y), [x, y]),
+        (aten.addmm.default, (x, y, z), [y, z]),
+        (aten.einsum.default, ("ij,jk->ik", [x, y]), [x, y]),
+        (aten.einsum.default, ("ij,jk->ik", (x, y)), [x, y]),
+        (aten.add.Tensor, (x, y), []),
+    ):
+        assert product_operands(graph.call_function(target, arguments)) == operands

@@ -49,6 +49,8 @@ def test_published_list_has_165_operators_of_aten():
         (lambda x: torch.argmax(x, 1), [torch.rand(3, 2)], []),
         (lambda x: torch.erfinv(x), [torch.rand(3)], ["aten.erfinv.default"]),
         (lambda x: torch.linalg.vector_norm(x), [torch.rand(3)], []),
+        (lambda x: x.chunk(2)[1].to(torch.bfloat16), [torch.rand(4)], []),
+        (torch.atleast_1d, [torch.rand(4)], ["aten.atleast_1d.default"]),
     ],
 )
 def test_operators_of_the_list_run_on_the_core(function, inputs, expected):
@@ -88,6 +90,11 @@ def test_conditions_of_listed_operators():
     positions, volume = torch.tensor([1, 0]), torch.rand(1, 2, 2, 2)
     assert "num_classes" in _condition(OpCall.from_node(node_of(one_hot, positions)))
     assert _condition(OpCall.from_node(node_of(one_hot, positions, 4))) is None
+    norm, where = torch.ops.aten.norm.Scalar, torch.ops.aten.where
+    assert _condition(OpCall.from_node(node_of(norm, volume, 2))) is None
+    assert "not 3" in _condition(OpCall.from_node(node_of(norm, volume, 3)))
+    assert "two values" in _condition(OpCall.from_node(node_of(where.default, volume > 0)))
+    assert _condition(OpCall.from_node(node_of(where.self, volume > 0, volume, volume))) is None
     for position, refusal in ((0, False), (1, True)):
         node = node_of(pool, volume, [2, 2, 2])
         node.graph.call_function(operator.getitem, (node, position))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from optimum_neuron.base.core import Ruling, Verdict
-from optimum_neuron.compiler.rules import check_graph, count_rulings, host_ops
+from optimum_neuron.compiler.rules import Report, check_graph, count_rulings, host_ops
 from optimum_neuron.compiler.rules.report import can_be_hosted
 from optimum_neuron.errors import ConfigError, UnsupportedOperatorError
 from optimum_neuron.hardware import TARGETS
@@ -118,7 +118,9 @@ def test_clean_graph_raises_nothing(check):
 
 
 def test_graph_module_is_accepted_like_program(exported_program):
-    assert check_graph(exported_program.graph_module, INF2) == check_graph(exported_program, INF2)
+    graph_module = exported_program.graph_module
+    graph_module.add_module("plain", nn.Linear(1, 1))  # has no graph
+    assert check_graph(graph_module, INF2) == check_graph(exported_program, INF2)
 
 
 class TestHostOperators:
@@ -230,6 +232,58 @@ def test_each_location_is_listed_once():
     (top,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, "")])
     assert top.where() == "top level (model.py:3)"
     assert dataclasses.replace(top, source_lines=()).where() == "top level"
+    (unknown,) = count_rulings([ruled("aten.mm", Verdict.NATIVE, None)])
+    assert unknown.where() == "unknown module (model.py:3)"
+    (nowhere,) = count_rulings([dataclasses.replace(ruled("aten.mm", Verdict.NATIVE, None), source_line=None)])
+    assert nowhere.where() == "unknown module"
+
+
+def test_texts_of_a_report():
+    remedy = "cast it, or run it on the host with allow_host_ops"
+    refused = dataclasses.replace(
+        ruled("aten.mm", Verdict.UNSUPPORTED, "layers.0", "int64"), code="NCC_EVRF035", remedy=remedy
+    )
+    bare = ruled("aten.sort", Verdict.UNSUPPORTED, "layers.1", "sorts")
+    hosted = dataclasses.replace(ruled("aten.topk", Verdict.HOST, "", "hosted"), code="NCC_EVRF013")
+    report = Report(target="inf2", rulings=(refused, bare, bare, hosted, ruled("aten.add", Verdict.NATIVE, "", "is")))
+    assert report.table().splitlines() == [
+        "operator   calls  verdict      reason",
+        "aten.mm        1  unsupported  NCC_EVRF035: int64",
+        "                  where: layers.0 (model.py:3)",
+        f"                  do: {remedy}",
+        "aten.sort      2  unsupported  sorts",
+        "aten.topk      1  host         NCC_EVRF013: hosted",
+        "                  where: top level (model.py:3)",
+        "aten.add       1  native       is",
+        "20.0% of 5 calls run on inf2; 3 are refused.",
+    ]
+    assert Report(target="inf2", rulings=()).table().splitlines() == [
+        "operator  calls  verdict      reason",
+        "100.0% of 0 calls run on inf2; 0 are refused.",
+    ]
+    data = report.to_dict()
+    operators = data.pop("operators")
+    assert data == {"target": "inf2", "num_calls": 5, "num_refused": 3, "placed_share": 0.2}
+    assert [(one["op"], one["count"], one["verdict"], one["code"], one["remedy"]) for one in operators] == [
+        ("aten.mm", 1, "unsupported", "NCC_EVRF035", remedy),
+        ("aten.sort", 2, "unsupported", None, None),
+        ("aten.topk", 1, "host", "NCC_EVRF013", None),
+        ("aten.add", 1, "native", None, None),
+    ]
+    with pytest.raises(UnsupportedOperatorError) as error:
+        report.raise_for_refusals("with --host")
+    assert error.value.message.splitlines() == [
+        "inf2 cannot run 3 calls of this graph:",
+        "  NCC_EVRF035 aten.mm, 1 call",
+        "    where: layers.0 (model.py:3)",
+        "    why: int64",
+        "    do: cast it, or run it with --host",
+        "  aten.sort, 2 calls",
+        "    where: layers.1 (model.py:3)",
+        "    why: sorts",
+    ]
+    assert error.value.hint == "Change these calls, or run them with --host."
+    assert error.value.details == report.to_dict()
 
 
 def test_only_what_can_be_hosted_is_offered_to_the_host(check):
