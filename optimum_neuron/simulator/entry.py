@@ -206,11 +206,21 @@ def _with_draft(request: EstimateRequest, machine: Machine) -> EstimateRequest:
 def _draft_of(model: Any, request: EstimateRequest, machine: Machine) -> Draft:
     """Return a draft model with its times for the lengths of a request."""
     compiled = isinstance(model, (str, Path)) and is_compiled(Path(model))
-    lengths = {name: getattr(request, name) for name in ("sequence_length", "input_length", "output_length")}
-    result = _timed(model, EstimateRequest(stack=None if compiled else SERVED_AS.name, **lengths), machine)
+    asked = {name: getattr(request, name) for name in ("sequence_length", "input_length", "output_length")}
+    asked["stack"] = None if compiled else SERVED_AS.name
+    no_decoder = ConfigError(
+        "The draft model is no decoder, so it drafts no tokens.",
+        hint="Pass a smaller decoder as draft_model.",
+        option="draft_model",
+    )
+    try:
+        result = _timed(model, EstimateRequest(**asked), machine)
+    except ConfigError as error:
+        if asked.keys() & set(error.details.get("options", ())):  # options of decoders have no effect on it
+            raise no_decoder from error
+        raise
     if result.tpot_ms is None or result.ttft_ms is None:
-        message = f"{result.model} is no decoder, so it drafts no tokens."
-        raise ConfigError(message, hint="Pass a smaller decoder as draft_model.", option="draft_model")
+        raise no_decoder
     return Draft(
         name=f"draft model {result.model}",
         candidate_s=1e-3 * result.tpot_ms.value,

@@ -82,18 +82,15 @@ def _layouts(
     """Legal layouts, fewest cores for a replica first."""
     spec = machine.instance.value
     cores = machine.num_logical_cores * request.num_instances
-    tensors = [n for n in legal_core_counts(spec).counts if sizes.num_heads % n == 0]
-    stages = [n for n in (1, 2, 4, 8, 16, 32) if n <= sizes.num_layers]
     if tensor is not None:
         require_tensor_parallel_size(spec, tensor)
-        tensors = [tensor]
-    if pipeline is not None:
-        stages = [positive("pipeline_parallel_size", pipeline)]
+    tensors = legal_core_counts(spec).counts if tensor is None else (tensor,)
+    stages = (1, 2, 4, 8, 16, 32) if pipeline is None else (positive("pipeline_parallel_size", pipeline),)
     layouts = [
         TrainingLayout(tensor_parallel=t, pipeline_parallel=p, data_parallel=cores // (t * p))
         for t in tensors
         for p in stages
-        if cores % (t * p) == 0
+        if sizes.num_heads % t == 0 and p <= sizes.num_layers and cores % (t * p) == 0
     ]
     return sorted(layouts, key=lambda one: (one.tensor_parallel * one.pipeline_parallel, one.pipeline_parallel))
 
@@ -103,11 +100,13 @@ def choose_layout(
 ) -> Choice[TrainingLayout]:
     layouts = _layouts(sizes, request, machine, tensor, pipeline)
     if not layouts:
-        legal = legal_core_counts(machine.instance.value).counts
         num_cores = machine.num_logical_cores * request.num_instances
-        message = f"TP={tensor} and PP={pipeline} do not divide {num_cores} cores and {sizes.num_heads} heads."
-        hint = f"Use one of the legal tensor-parallel sizes: {', '.join(map(str, legal))}."
-        raise ConfigError(message, hint=hint, option="tensor_parallel_size", value=tensor, choices=list(legal))
+        sizes_given = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
+        given = {name: value for name, value in sizes_given.items() if value is not None}
+        text = " and ".join(f"{name}={value}" for name, value in given.items())
+        message = f"{text} cannot divide {sizes.num_layers} layers of {sizes.num_heads} heads among {num_cores} cores."
+        hint = "The tensor-parallel size divides the heads, and its product with the number of stages the cores."
+        raise ConfigError(message, hint=hint, **given)
     code = MICROCODE_BYTES * machine.rates.num_physical
     for layout in layouts:
         memory = training_memory(sizes, request, layout, code)

@@ -9,6 +9,7 @@ import torch
 
 from optimum_neuron import NeuronConfig, check_model
 from optimum_neuron.base.core import Choice
+from optimum_neuron.checking.migration import MigrationReport
 from optimum_neuron.compiler import judged_calls
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
 from optimum_neuron.hardware import TARGETS
@@ -142,6 +143,9 @@ def test_errors_of_all_graphs_are_reported_together(odd):
     assert report.failures(["unsupported"]) == ("unsupported",)
     assert report.reasons[0].startswith("unsupported: aten.sort.default, ")
     assert report.memory.need is not None
+    moved = MigrationReport(before=report, after=report, source=report.target.value, refused_because=None)
+    (to_do,) = moved.changes
+    assert to_do.endswith("allow_host_ops: aten.sort.default.") and moved.moved == ()
 
 
 def test_only_allowed_operators_run_on_host(odd):

@@ -48,5 +48,12 @@ def test_a_model_that_inf1_cannot_run_is_reported(tmp_path):
 
 
 def test_instances_of_one_generation_need_no_new_compile(bert):
-    report = check_migration(bert, "trn1", "inf2", sequence_length=16)
+    report = check_migration(bert, "trn1", "inf2", sequence_length=16, torch_dtype="bfloat16")
     assert report.changes == () and report.moved == ()
+    assert report.facts["float32"] == ("weights are bfloat16",) * 2
+
+
+@pytest.mark.parametrize("source", ["inf1", "trn1"])
+def test_slips_are_not_taken_for_what_an_instance_lacks(bert, source):
+    with raises(ConfigError, options=["sequence_lenght"]):
+        check_migration(bert, source, "inf2", sequence_lenght=16)

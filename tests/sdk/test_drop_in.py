@@ -5,6 +5,7 @@ References are transformers, diffusers, torch, and the layout of neuronx-cc's co
 
 from __future__ import annotations
 
+import gc
 import logging
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -287,6 +288,24 @@ def test_program_of_a_model_is_a_script_module(classifier, bert, tmp_path):
         wanted = other(*inputs).logits
     torch.testing.assert_close(classifier.model(*inputs)[0], wanted, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(classifier(*inputs).logits, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_program_of_a_model_is_closed_with_it_and_may_outlive_it(bert):
+    from optimum.neuron import NeuronModelForSequenceClassification
+
+    inputs = (IDS, torch.ones_like(IDS), torch.zeros_like(IDS))
+    first, second = (NeuronModelForSequenceClassification.from_pretrained(bert, export=True, **TEXT) for _ in range(2))
+    script, expected = first.model, first(*inputs).logits
+    torch.testing.assert_close(script(*inputs)[0], expected)
+    del first
+    gc.collect()
+    for _ in range(2):
+        torch.testing.assert_close(script(*inputs)[0], expected)
+    script.close()
+    second.model.close()
+    for closed in (script, second):
+        with pytest.raises(RuntimeError, match="closed"):
+            closed(*inputs)
 
 
 def test_missing_head_is_filled_and_named(classifier, tmp_path):

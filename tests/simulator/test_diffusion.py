@@ -173,6 +173,8 @@ def test_all_instances_are_compared(pipeline):
         ),
         ("sd-1.5", {"dtype": "int8"}, {"option": "dtype", "value": "int8"}),
         ("sd-1.5", {"num_steps": 5}, {"options": ["num_steps"]}),
+        ("sdxl", {"denoising_end": 0.8}, {"option": "denoising_end", "value": 0.8}),
+        ("sdxl", {"refiner_model": "x", "denoising_end": 1.5}, {"option": "denoising_end", "value": 1.5}),
     ],
 )
 def test_bad_input_is_refused(pipeline, name, options, details):

@@ -9,12 +9,14 @@ import torch
 from transformers import AutoConfig, BertConfig, ResNetConfig
 
 from optimum_neuron.errors import ConfigError, DeviceMemoryError, ModelError
-from optimum_neuron.simulator import QUANTITIES, compare, constants, estimate, estimate_training
+from optimum_neuron.simulator import QUANTITIES, compare, constants, estimate, estimate_grid, estimate_training
 from tests.raising import raises
 
 SMALL = AutoConfig.for_model(
     "llama", hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8, vocab_size=1000
 )
+ENCODER = BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
+ENCODER.architectures = ["BertForSequenceClassification"]
 LARGE = AutoConfig.for_model(
     "llama",
     hidden_size=8192,
@@ -127,6 +129,11 @@ def test_compiled_model_estimates_itself(model, export_folder):
         ({"batches_in_flight": 2}, {"options": ["batches_in_flight"]}),
         ({"height": 512, "width": 512}, {"options": ["height", "width"]}),
         ({"num_speculative_tokens": 4}, {"option": "acceptance_rate"}),
+        (
+            {"acceptance_rate": 0.5, "draft_model": SMALL, "draft_parameters": 10**8},
+            {"options": ["draft_model", "draft_parameters"]},
+        ),
+        ({"acceptance_rate": 0.5, "draft_model": ENCODER}, {"option": "draft_model"}),
         ({"batches_in_flight": 0}, {"option": "batches_in_flight", "value": 0}),
         ({"batches_in_flight": True}, {"option": "batches_in_flight", "value": True}),
         ({"sdk": "two"}, {"option": "sdk", "value": "two"}),
@@ -167,6 +174,31 @@ def test_comparison_is_ranked_with_reasons():
     assert {one.instance.value for one in big.ranked} == {"inf2.24xlarge", "inf2.48xlarge"}
     with raises(ConfigError, option="optimize", value="costs"):
         compare(SMALL, optimize="costs")
+    with raises(ConfigError, option="price", value=2.0):
+        compare(SMALL, price=2.0)
+    with raises(ConfigError, num_cores=7, legal=[1, 2]):
+        compare(SMALL, instance="inf2.xlarge", tensor_parallel_size=7)
+    with raises(ConfigError) as error:
+        compare(LARGE, instance="inf2.xlarge", sequence_length=2048)
+    assert list(error.value.details["skipped"]) == ["inf2.xlarge"]
+
+
+def test_instances_without_a_published_price_come_last():
+    free = compare(SMALL, instance="trn2.3xlarge", sequence_length=512)
+    assert all(one.usd_per_1m is None for one in free.ranked) and "--price" in free.best.reason
+    priced = compare(SMALL, instance="trn2.3xlarge", sequence_length=512, price=9.0)
+    assert all(one.usd_per_1m is not None for one in priced.ranked) and "dollars" in priced.best.reason
+
+
+def test_grid_is_of_decoders_whose_sizes_are_free(export_folder):
+    bert = estimate(ENCODER, instance="inf2.xlarge", sequence_length=64)
+    assert estimate_grid(export_folder, instance="inf2.xlarge") == []
+    assert estimate_grid(ENCODER, bert, instance="inf2.xlarge") == []
+
+
+def test_what_is_no_model_is_refused():
+    with raises(ConfigError, type="int"):
+        estimate(3, instance="inf2.xlarge")
 
 
 def test_training_uses_smallest_layout_that_fits():
@@ -180,6 +212,13 @@ def test_training_uses_smallest_layout_that_fits():
     assert "optimizer" in error.value.details["hbm_bytes"]
     with raises(ConfigError, num_cores=5, legal=[1, 2, 8, 16, 32]):
         estimate_training(SMALL, tensor_parallel_size=5)
+    for layout in (
+        {"tensor_parallel_size": 32},  # of 8 heads
+        {"pipeline_parallel_size": 8},  # of 4 layers
+        {"tensor_parallel_size": 8, "pipeline_parallel_size": 3},  # of 32 cores
+    ):
+        with raises(ConfigError, **layout):
+            estimate_training(SMALL, **layout)
 
 
 def test_core_has_at_most_eleven_constants_and_each_is_positive():

@@ -22,6 +22,7 @@ from tests.raising import raises
         ({"output_length": -3}, {"option": "output_length", "value": -3}),
         ({"sequence_length": 10**5}, {"sequence_length": 10**5, "compiled": 48}),
         ({"sequence_length": 16, "output_length": 16}, {"sequence_length": 16, "output_length": 16}),
+        ({"prefix_hit_rate": 0.5}, {"option": "prefix_hit_rate", "value": 0.5}),
     ],
 )
 def test_compiled_model_rejects_fixed_options(export_folder, options, details):

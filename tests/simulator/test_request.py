@@ -146,5 +146,10 @@ def test_compiled_encoder_decoder_rejects_the_length_of_a_sequence():
     captured = capture_model(source_of(T5, {}), task="text2text-generation", sequence_length=32)
     report = estimate_program(captured.program, captured.config, name="t5", instance="inf2.xlarge", input_length=16)
     assert report.kind == "seq2seq" and report.padding.input_tokens == 16
-    with raises(ConfigError, options=["sequence_length"]):
-        estimate_program(captured.program, captured.config, name="t5", instance="inf2.xlarge", sequence_length=16)
+    for options, details in (
+        ({"sequence_length": 16}, {"options": ["sequence_length"]}),
+        ({"input_length": 33}, {"input_length": 33, "compiled": 32}),
+        ({"output_length": 4096}, {"output_length": 4096, "compiled": captured.config.decoder_sequence_length}),
+    ):
+        with raises(ConfigError, **details):
+            estimate_program(captured.program, captured.config, name="t5", instance="inf2.xlarge", **options)

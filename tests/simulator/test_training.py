@@ -59,6 +59,24 @@ def test_text_model_of_multimodal_model_is_trained():
     assert "text model alone" in estimate_training(llava).notes[-1]
 
 
+def test_what_an_estimate_leaves_out_is_noted():
+    llama = config_of("llama", "LlamaForCausalLM", **BERT, vocab_size=100)
+    mixtral = config_of("mixtral", "MixtralForCausalLM", **BERT, vocab_size=100, num_local_experts=4)
+    plain, many, dear, mixture = (
+        estimate_training(model, sequence_length=64, **options)
+        for model, options in (
+            (llama, {}),
+            (llama, {"num_instances": 2}),
+            (llama, {"instance": "trn2.3xlarge"}),
+            (mixtral, {}),
+        )
+    )
+    assert plain.notes == () and "usd_per_1m_tokens" in plain.quantities
+    assert any("between instances" in note for note in many.notes)
+    assert "usd_per_1m_tokens" not in dear.quantities and any("price" in note for note in dear.notes)
+    assert any("all experts" in note for note in mixture.notes)
+
+
 @pytest.mark.parametrize(
     ("model_type", "architecture"),
     [

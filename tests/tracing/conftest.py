@@ -69,6 +69,13 @@ def cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
 
 
+@pytest.fixture
+def inf1_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Inf1 instance; host code is not compiled."""
+    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf1.xlarge")
+    monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
+
+
 @pytest.fixture(scope="session")
 def mlp() -> Mlp:
     torch.manual_seed(0)

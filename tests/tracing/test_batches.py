@@ -8,6 +8,7 @@ from torch import nn
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.tracing import dynamic_batch, trace
+from optimum_neuron.tracing.script import neuron_models
 from tests.raising import raises
 from tests.tracing.conftest import FAST, Counter
 
@@ -61,6 +62,8 @@ def test_different_batch_sizes_and_untraced_inputs_are_refused():
     model = dynamic_batch(trace(lambda x, y: x + y, (torch.rand(2, 3), torch.rand(2, 3)), compiler_args=FAST))
     with pytest.raises(RuntimeError, match="ShapeError.*x has 4 rows; y has 2 rows"):
         model(torch.rand(4, 3), torch.rand(2, 3))
+    with pytest.raises(RuntimeError, match="ShapeError.*1 inputs, compiled for 2"):
+        neuron_models(model)[0]([torch.rand(4, 3)])
 
 
 def test_models_without_common_rows_are_refused():

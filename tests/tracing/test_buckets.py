@@ -139,7 +139,8 @@ def test_buckets_share_largest_state_through_preprocessor(buffer):
     assert model(torch.ones(1, 8)).tolist() == [[10.0 * (first + 3)] * 8]
 
 
-def test_states_of_one_shape_are_shared_without_preprocessor():
+@pytest.mark.parametrize("first", [0.0, 5.0])
+def test_states_of_one_shape_are_shared_without_preprocessor(first):
     class Sums(nn.Module):
         def __init__(self):
             super().__init__()
@@ -153,8 +154,8 @@ def test_states_of_one_shape_are_shared_without_preprocessor():
         module = Sums()
         return module, {module.state: 1}
 
-    model = bucketed(make, FLOATS)
-    assert [model(torch.ones(1, size)).item() for size in (3, 16, 8)] == [3, 19, 27]
+    model = bucketed(make, FLOATS, shared_state_buffer=[torch.full((1,), first)] if first else None)
+    assert [model(torch.ones(1, size)).item() - first for size in (3, 16, 8)] == [3, 19, 27]
 
 
 def test_states_of_different_shapes_need_preprocessor():

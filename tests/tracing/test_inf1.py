@@ -28,12 +28,7 @@ CLOSE = {"rtol": 2e-2, "atol": 2e-2}
 """bfloat16 has 8 bits of precision."""
 
 
-@pytest.fixture(autouse=True)
-def machine(monkeypatch, tmp_path):
-    """An Inf1 instance of its own; host code is not compiled."""
-    monkeypatch.setenv("OPTIMUM_NEURON_INSTANCE", "inf1.xlarge")
-    monkeypatch.setenv("OPTIMUM_NEURON_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("NEURON_CC_FLAGS", "-O1")
+pytestmark = pytest.mark.usefixtures("inf1_machine")
 
 
 def segments(model: torch.jit.ScriptModule) -> int:
@@ -229,6 +224,10 @@ def test_replicas_of_a_pipeline_take_cores_in_a_row():
     set_neuron_cores(traced, 0, 4)
     traced(torch.rand(2, 8))
     assert cores(traced) == [(0, 1, 2, 3)]
+    set_neuron_cores(traced, 0, 3)
+    with pytest.warns(UserWarning, match="takes 2 cores, so some of the 3 cores stay empty"):
+        traced(torch.rand(2, 8))
+    assert cores(traced) == [(0, 1)]
     with pytest.raises(ConfigError) as error:
         DataParallel(traced)
     assert error.value.details["num_cores"] == 2
@@ -257,40 +256,6 @@ def test_a_module_with_a_traced_child_is_traced():
     traced = inf1.trace(model, x, minimum_segment_size=1)
     assert segments(traced) == 2
     torch.testing.assert_close(traced(x), expected, rtol=2e-2, atol=2)
-
-
-class PackedLstm(nn.Module):
-    def __init__(self, **options: bool) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(3, 7, num_layers=2, **options)
-        self.batch_first = options.get("batch_first", False)
-        self.eval()
-
-    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, self.batch_first)
-        result, (h, c) = self.lstm(packed)
-        return nn.utils.rnn.pad_packed_sequence(result, self.batch_first, total_length=5)[0], h, c
-
-
-@pytest.mark.full(days=2)
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("options", [{}, {"batch_first": True, "bidirectional": True}])
-def test_packed_lstm_follows_the_lengths(options):
-    model, lengths = PackedLstm(**options), torch.tensor([5, 3])
-    x = torch.rand(2, 5, 3) if options else torch.rand(5, 2, 3)
-    traced = inf1.trace(model, (x, torch.tensor([5, 5])))
-    for mine, theirs in zip(traced(x, lengths), model(x, lengths), strict=True):
-        torch.testing.assert_close(mine, theirs, **CLOSE)
-
-
-def test_packed_result_stays_on_the_cpu():
-    class Returned(PackedLstm):
-        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            return self.lstm(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
-
-    model, x, lengths = Returned(), torch.rand(5, 2, 3), torch.tensor([5, 3])
-    traced = inf1.trace(model, (x, torch.tensor([5, 5])), allow_no_ops_on_neuron=True)
-    assert torch.equal(traced(x, lengths), model(x, lengths))
 
 
 def plan_of(function, *inputs: torch.Tensor, **limits: float) -> Plan:

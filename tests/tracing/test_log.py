@@ -37,6 +37,12 @@ def test_working_files_go_to_temporary_folder(tmp_path, monkeypatch):
     assert folder.is_dir() and not list(folder.iterdir())
 
 
+def test_error_of_the_temporary_folder_of_the_machine_is_that_of_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError):
+        trace(torch.nn.ReLU(), torch.rand(4), compiler_args="-O1")
+
+
 @pytest.mark.parametrize("flag", ["--logfile", "--temp-dir"])
 def test_unwritable_path_is_refused(tmp_path, flag):
     (tmp_path / "file").touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
 import zipfile
 
@@ -10,14 +11,17 @@ import pytest
 import torch
 from torch import nn
 
+from optimum_neuron.errors import ArtifactError, UnknownNameError, WeightsError
 from optimum_neuron.hardware import INSTANCES
 from optimum_neuron.runtime import held_cores
 from optimum_neuron.tracing import lazy_load, ops, trace
+from optimum_neuron.tracing.contexts import PLACEMENT
 from optimum_neuron.tracing.script import neuron_models, session_of
+from optimum_neuron.tracing.session import Session
 from tests import warm
 from tests.neffs import FACTS
 from tests.raising import raises
-from tests.tracing.conftest import FAST
+from tests.tracing.conftest import FAST, Counter
 
 INSTANCE = INSTANCES["inf2.xlarge"]
 
@@ -155,7 +159,6 @@ def test_newer_format_is_refused(model_path):
 
 def test_exported_program_is_not_a_traced_model(tmp_path):
     from optimum_neuron.compiler.neff import open_neff, write_neff
-    from optimum_neuron.errors import ArtifactError
 
     write_neff(tmp_path / "a.neff", {"x": b""}, **FACTS)
     with open_neff(tmp_path / "a.neff") as neff, raises(ArtifactError, path=str(tmp_path / "a.neff"), kind=None):
@@ -177,3 +180,36 @@ def test_lazy_file_claims_core_on_first_call(model_path, tmp_path):
     assert held_cores(INSTANCE) == []
     torch.testing.assert_close(lazy(x), y)
     assert len(held_cores(INSTANCE)) == 1
+
+
+def test_runtime_gives_all_cores_back_until_the_next_call(model_path):
+    from optimum_neuron.tracing import script_classes
+
+    model, _, x, y = model_path
+    script_classes.Runtime().unsafe_close()
+    assert held_cores(INSTANCE) == []
+    torch.testing.assert_close(model(x), y)
+
+
+def test_states_are_read_and_written_on_their_core():
+    module, x = Counter(), torch.rand(2, 4)
+    model = trace(module, x, input_output_aliases={module.total: 1}, compiler_args=FAST)
+    model(x)
+    neff = neuron_models(model)[0].neff
+    torch.testing.assert_close(torch.ops.neuron.read_state(neff, "total", 0), 1 + x)
+    torch.ops.neuron.write_state(neff, "total", 0, torch.zeros(2, 4))
+    torch.testing.assert_close(model(x), module.scale(x))
+    for name, rank in (("totals", 0), ("total", 1)):
+        with raises(UnknownNameError, key=name, rank=rank):
+            torch.ops.neuron.read_state(neff, name, rank)
+
+
+def test_program_with_other_metadata_or_without_its_weights_is_refused(mlp):
+    model = trace(mlp, torch.rand(5, 12), compiler_args=FAST, inline_weights_to_neff=False)
+    artifact = session_of(neuron_models(model)[0]).artifact
+    with raises(WeightsError, model=artifact.neff.document.name):
+        Session(artifact, [], placement=PLACEMENT.get()).load()
+    other = dataclasses.replace(artifact)
+    other.metadata["states"] = ["total"]
+    with raises(ArtifactError, problems=["its metadata's states are ['total.0'], those of the program []"]):
+        Session(other, [], placement=PLACEMENT.get())

@@ -47,11 +47,8 @@ class Memory:
         return value
 
     def written(self, operation: Operation) -> list[Value]:
-        """Return the inputs that an operation writes to."""
-        schema = schema_of(operation)
-        if schema is None:
-            return []
-        pairs = zip(operation.inputs, schema.arguments, strict=True)
+        """Return the inputs that one of the writers writes to."""
+        pairs = zip(operation.inputs, schema_of(operation).arguments, strict=True)
         return [value for value, argument in pairs if argument.alias_info is not None and argument.alias_info.is_write]
 
     def makers(self, value: Value) -> list[Operation]:

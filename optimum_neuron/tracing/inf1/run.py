@@ -86,10 +86,6 @@ def _call(operation: Operation, arguments: list[Any]) -> Any:
     return operator(*positional, **named)
 
 
-def _is_number(argument: object) -> bool:
-    return isinstance(argument, torch.Tensor) and argument.dim() == 0
-
-
 def schema_of(operation: Operation) -> Any:
     """Return the schema of an operator, or None for primitives of TorchScript."""
     text = operation.node.schema()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch.distributions import Normal, StudentT
-from transformers import LlamaConfig
+from transformers import BertConfig, LlamaConfig
 
 sys.path.append(str(Path(__file__).parents[3] / "tools/fidelity"))
 
@@ -120,6 +120,17 @@ def test_values_that_contradict_have_a_reason(tmp_path, llama):
     assert "row 1" in twice.values[-1].contradicted
 
 
+@pytest.mark.parametrize(("factor", "reason"), [(4, "of all of them"), (1 / 4, "of one")])
+def test_rate_of_a_whole_batch_or_of_one_row_is_guessed(tmp_path, llama, factor, reason):
+    lengths = (128, 256, 384, 512, 640)
+    rates = [estimate(llama, **{**OPTIONS, "sequence_length": length}).tokens_per_s.value for length in lengths]
+    rates[-1] *= factor
+    rows = [f"{llama},inf2.xlarge,2,4,{length},{rate}" for length, rate in zip(lengths, rates, strict=True)]
+    found = calibrate([table(tmp_path, "tokens_per_s", *rows)])
+    assert [bool(value.contradicted) for value in found.values] == [False] * 4 + [True]
+    assert "batch_size is 4" in found.values[-1].contradicted and reason in found.values[-1].contradicted
+
+
 def test_value_below_documented_peaks_contradicts(tmp_path):
     LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16).save_pretrained(tmp_path / "large")
     large = str(tmp_path / "large")
@@ -141,6 +152,8 @@ def test_wrong_units_are_errors(tmp_path, llama):
         calibrate([table(tmp_path, "tpot_ms", f"{llama},inf2.xlarge,2,4,256,{first * 1000}")])
     with raises(ConfigError, origin=f"{tmp_path / 'measured.csv'}, row 1"):
         calibrate([table(tmp_path, "tpot_ms", f"{llama},inf3.xlarge,2,4,256,{first}")])
+    with raises(ConfigError, option="device_ms", graphs=list(estimate(llama, **OPTIONS).device_ms)):
+        compare_run(table(tmp_path, "device_ms", f"{llama},inf2.xlarge,2,4,256,1"))
 
 
 def test_written_constants_are_used_and_checked(tmp_path, llama):
@@ -182,6 +195,17 @@ def test_files_of_servers_and_profiles_calibrate_together(write, llama):
     (name,) = [graph for graph in plain.device_ms if graph.startswith("decode")]
     device_ms = plain.device_ms[name] - plain.parts_ms[name]["launch"]
     assert profile.phases["decode_ms"][1].value == pytest.approx(device_ms)
+    data = profile.to_dict()["engines"]["dma"]
+    assert data["error"] == pytest.approx(data["predicted"] / data["measured"] - 1)
+    alone = calibrate(
+        [write({**PROFILE["summary"][0], "total_time": 0.9e-3 * device_ms})], model=llama, graph="decode", **OPTIONS
+    )
+    assert [value.metric for value in alone.values] == ["decode_ms"] and alone.constants.scale == {}
+    open_load = write({**VLLM_SERVE, "max_concurrency": None, "request_rate": 4.0})
+    (arriving,) = compare_run(open_load, model=llama, **OPTIONS)
+    served = estimate(llama, requests_per_s=4.0, input_length=96, output_length=32, **OPTIONS).load.served
+    for metric, name in (("ttft_ms", "ttft_mean_ms"), ("tpot_ms", "tpot_mean_ms")):
+        assert arriving.phases[metric][1] == served[name]
 
 
 def test_spread_is_of_every_constant():
@@ -189,3 +213,19 @@ def test_spread_is_of_every_constant():
     assert set(values.spread) == set(flat(values)) and values.scale == {}
     assert all(0.1 <= spread < 0.6 for spread in values.spread.values())  # releases move a constant by a tenth
     assert dataclasses.replace(values, scale={"decoder.tpot_ms": 2.0}) != values
+
+
+def test_single_pass_model_has_a_latency_and_no_tokens(tmp_path):
+    folder = tmp_path / "bert"
+    config = BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
+    config.architectures = ["BertForSequenceClassification"]
+    config.save_pretrained(folder)
+    options = {"instance": "inf2.xlarge", "batch_size": 4, "sequence_length": 128}
+    first = estimate(folder, **options)
+    for metric in ("latency_ms", "device_ms"):
+        value = 1.3 * first.quantities["latency_ms"].value
+        found = calibrate([table(tmp_path, metric, f"{folder},inf2.xlarge,1,4,128,{value}")])
+        assert found.values[0].before < found.values[0].after < value
+        assert list(found.constants.scale) == (["encoder.latency_ms"] if metric == "latency_ms" else [])
+    with raises(ConfigError, option="tpot_ms"):
+        calibrate([table(tmp_path, "tpot_ms", f"{folder},inf2.xlarge,1,4,128,3")])

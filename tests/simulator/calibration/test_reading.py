@@ -142,3 +142,56 @@ def test_load_that_no_estimate_has(write):
         read_measurements(write(VLLM_SERVE), options={**OPTIONS, "input_length": 64})
     with raises(ConfigError, option="batch_size"):
         read_measurements(write(VLLM_SERVE), options={"instance": "inf2.xlarge"})
+
+
+def test_load_that_arrives_at_a_rate_decides_the_rate_of_answers(write):
+    stimulus = {"perf_analyzer": {"stimulus": {"request_rate": 4.0}}}
+    serve = {**VLLM_SERVE, "max_concurrency": None, "request_rate": 4.0}
+    for data in (serve, {**GENAI_PERF, "input_config": {"model_names": ["llama"], **stimulus}}):
+        (run,) = read_measurements(write(data), options=OPTIONS)
+        assert run.options["requests_per_s"] == 4.0 and not {"num_clients", "num_requests"} & run.options.keys()
+        assert run.values.items() >= {"ttft_ms": 14.0, "tpot_ms": 2.5}.items()
+        assert not {"throughput_per_s", "tokens_per_s"} & run.values.keys()
+
+
+def test_llmperf_without_a_time_to_first_token_has_no_time_per_token(write):
+    kept = ("results_ttft_s_mean", "results_mean_output_throughput_token_per_s")
+    (run,) = read_measurements(write({k: v for k, v in LLMPERF.items() if k not in kept}), options=OPTIONS)
+    assert run.values == {"latency_ms": 91.5}
+
+
+def test_profile_of_neuron_explorer_has_a_name_around_it(write):
+    (summary,) = PROFILE["summary"]
+    for layout in ({"summary": {"model_rank_0": summary}}, {"model_rank_0": summary}, summary):
+        (run,) = read_measurements(write(layout), model="llama", options=OPTIONS, graph="decode")
+        assert run.values == {"decode_ms": 0.5} and run.hbm_bytes == 200_000
+
+
+@pytest.mark.parametrize(
+    ("data", "given", "details"),
+    [
+        (VLLM_LATENCY, {"model": "llama"}, {"option": "output_length"}),
+        (VLLM_LATENCY, {}, {"option": "output_length"}),
+        ({**VLLM_SERVE, "model_id": None}, {}, {"option": "model"}),
+        (
+            {**GENAI_PERF, "request_latency": {"unit": "min", "avg": 1}},
+            {},
+            {"option": "request_latency", "value": "min"},
+        ),
+        ({"summary": [{"total_times": 1}]}, {"model": "llama", "graph": "decode"}, {"option": "total_time"}),
+        (PROFILE, {"graph": "decode"}, {"option": "model"}),
+        ([report(0.001, 0)], {"model": "llama", "graph": "decode"}, {"option": "execution_stats"}),
+        (VLLM_SERVE, {"options": {**OPTIONS, "price": 2.0}}, {"options": ["price"]}),
+    ],
+)
+def test_files_that_lack_what_an_estimate_needs(write, data, given, details):
+    with raises(ConfigError, **details):
+        read_measurements(write(data), **{"options": OPTIONS, **given})
+
+
+def test_files_without_values(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{TABLE}llama,inf2.xlarge,1,256,,\n")
+    for wrong in (path, tmp_path / "missing.csv"):
+        with raises(ConfigError, option="file", value=str(wrong)):
+            read_measurements(wrong)

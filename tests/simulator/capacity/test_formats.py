@@ -29,6 +29,9 @@ SHAREGPT = [
 ]
 
 
+LENGTHS = [{"input_length": 3, "output_length": 4}, {"input_length": 5, "output_length": 6}]
+
+
 def lines(rows):
     return "\n".join(map(json.dumps, rows))
 
@@ -40,6 +43,11 @@ def lines(rows):
         ("burst.csv", BURST, [(0.0, 472, 18), (2.5, 1087, 230)]),
         ("mooncake.jsonl", lines(MOONCAKE), [(0.0, 6955, 52), (3.053, 6472, 26)]),
         ("vidur.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n3,5,6\n1,7,8\n", [(0, 7, 8), (2, 5, 6)]),
+        (
+            "zones.jsonl",
+            lines([{"timestamp": f"2026-03-01T0{9 - n}:00:00+0{2 - n}:00", **LENGTHS[n]} for n in (0, 1)]),
+            [(0.0, 3, 4), (0.0, 5, 6)],
+        ),
         ("one.jsonl", lines([{"arrival_time": 2.5, "prompt_len": 3, "max_tokens": 4}]), [(0.0, 3, 4)]),
     ],
 )
@@ -78,7 +86,12 @@ def test_problems_are_counted_together(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[1]", "{", "[" * 5000, '{"timestamp": 1, "input_length": 0, "output_length": 1}']
+    "text",
+    [
+        *("", "[1]", "{", "[" * 5000),
+        *(json.dumps({"timestamp": time, "input_length": 1, "output_length": 1}) for time in (True, [1], "inf")),
+        '{"timestamp": 1, "input_length": 0, "output_length": 1}',
+    ],
 )
 def test_unreadable_files(tmp_path, text):
     path = tmp_path / "wrong.jsonl"

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from optimum_neuron.simulator import Trace, poisson_trace, simulate_requests
+from optimum_neuron.simulator.capacity.over_time import over_time
 from optimum_neuron.simulator.capacity.replay import replay_trace
 from optimum_neuron.simulator.capacity.report import report_of
 from optimum_neuron.simulator.capacity.slo import SLO
@@ -75,5 +76,7 @@ def test_numbers_have_the_names_of_the_usual_benchmark():
 
 def test_without_answers_there_are_no_times():
     pool = dataclasses.replace(POOL, num_blocks=2)
-    numbers = report_of(replay_trace(pool, trace_of((0.0, 12, 3))), slo=SLO(ttft_ms=1))
+    served = replay_trace(pool, trace_of((0.0, 12, 3)))
+    assert over_time(served) == []
+    numbers = report_of(served, slo=SLO(ttft_ms=1))
     assert numbers["completed"] == 0 and numbers["p99_ttft_ms"] is None and not numbers["meets_slo"]
