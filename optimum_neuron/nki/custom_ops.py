@@ -93,6 +93,5 @@ def nki_op(name: str, fn: Callable[..., Any] | None = None, mutates_args: str | 
     return operator
 
 
-def wrap_nki(kernel: Callable[..., Any]) -> Kernel:
-    """Return a kernel that graphs may have, as every kernel here; `torch_neuronx.wrap_nki`."""
-    return simulate(kernel)
+wrap_nki = simulate
+"""Returns a kernel that graphs may have, as every kernel here; `torch_neuronx.wrap_nki`."""

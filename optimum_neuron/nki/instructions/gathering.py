@@ -7,10 +7,10 @@ import torch
 from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..dtypes import bits_of
-from ..microscaling import QUADRANT
 from ..tensor import NkiTensor
 from . import rules
 from .base import Engine, Instruction, instruction
+from .rules import QUADRANT
 from .search import GROUP
 
 KEEP = 255

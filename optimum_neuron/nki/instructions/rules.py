@@ -11,12 +11,13 @@ import torch
 from ...errors import UnknownKeywordError, nearest
 from ..core import Core, Rule, kernel_line, quoted, refuse, require
 from ..memory import Buffer
-from ..microscaling import QUADRANT
 from ..operators import Operator
 from ..tensor import NkiTensor
 
 INTEGERS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32", "bool"})
 MAX_PARTITIONS = 128
+QUADRANT = 32
+"""Partitions that some instructions divide the others into."""
 
 
 def known_keywords(opcode: str, given: Iterable[str], names: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...errors import ConfigError
-from ..language import no_reorder as keep_order
+from ..language import no_reorder
 from ..memory import Buffer
 from .blocks import Allocation, Where
 from .kernel import kernel_of
@@ -113,13 +113,6 @@ def force_auto_alloc(func: Callable[..., Any] | None = None) -> Any:
 def allocation_scope() -> Iterator[None]:
     """Free the tiles of a block at its end; a tile lives until its last use here."""
     yield
-
-
-@contextlib.contextmanager
-def no_reorder() -> Iterator[None]:
-    """Keep the order of the instructions in a block."""
-    with keep_order():
-        yield
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
-"""Index tiles and masks: arrays of numbers that name elements.
+"""Index tiles and masks, arrays of numbers that name elements, and the views of a tensor that they yield.
 
 `nl.arange` and `nl.mgrid` yield arrays of NumPy, so expressions of them are arrays too. An index of `nl.mgrid` has size
-1 in the dimensions that it does not depend on, and knows the grid it is of.
+1 in the dimensions that it does not depend on, and knows the grid it is of. A mask leaves out elements. What it leaves
+is a block, which makes views smaller, or any set, which is skipped one by one.
 
-A mask leaves out elements. What it leaves is a block, which makes views smaller, or any set, which is skipped one by
-one.
+Indices that are sums of index tiles times numbers become a view with one step for each dimension; steps backward,
+indices that only the core knows, and masks that leave no block become an indirect view.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..core import Rule, refuse, require
+from ..indirect import IndirectTensor
+from ..tensor import NkiTensor
 
 Slices = tuple[slice, ...]
 Mask: TypeAlias = npt.ArrayLike | None
@@ -158,8 +162,8 @@ def _extent(chosen: np.ndarray, axis: int) -> slice:
 
 def strided(
     indices: Sequence[np.ndarray], strides: Sequence[int], shape: Sequence[int], block: Slices
-) -> tuple[int, tuple[int, ...]] | None:
-    """Return first element and step of each dimension of the elements that index tiles name; None if they have none."""
+) -> tuple[int, tuple[int, ...]]:
+    """Return first element and step of each dimension of the elements that index tiles name."""
     first, steps = 0, [0] * len(shape)
     for index, stride in zip(indices, strides, strict=True):
         aligned = index.reshape((1,) * (len(shape) - index.ndim) + index.shape)
@@ -170,8 +174,7 @@ def strided(
         first += int(values[0]) * stride
         if values.size > 1:
             step = int(values[1]) - int(values[0])
-            if not (np.diff(values) == step).all():
-                return None
+            require((np.diff(values) == step).all(), Rule.AFFINE_INDICES)
             steps[axes[0]] += step * stride
     return first, tuple(steps)
 
@@ -184,7 +187,7 @@ def addresses(indices: Sequence[np.ndarray], strides: Sequence[int], shape: Sequ
     return total
 
 
-def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]] | None:
+def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]]:
     first, steps = int(places.flat[0]), []
     wanted = np.full(places.shape, first, dtype=np.int64)
     for axis, size in enumerate(places.shape):
@@ -192,4 +195,64 @@ def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]] | None
         second[axis] = min(1, size - 1)
         steps.append(int(places[tuple(second)]) - first)
         wanted += (steps[-1] * np.arange(size)).reshape([-1 if other == axis else 1 for other in range(places.ndim)])
-    return (first, tuple(steps)) if np.array_equal(wanted, places) else None
+    require(np.array_equal(wanted, places), Rule.AFFINE_INDICES)
+    return first, tuple(steps)
+
+
+def beyond(shape: Sequence[int], keys: Sequence[Any]) -> tuple[IndexTile, ...]:
+    """Return index tiles for slices of which one ends behind the tensor, so that a mask can cut it; else none."""
+    pairs = [] if None in keys else [pair for pair in zip(keys, shape, strict=True) if isinstance(pair[0], slice)]
+    if all((item.stop or 0) <= size for item, size in pairs):
+        return ()
+    axes = iter(np.ix_(*(np.arange(item.start or 0, item.stop or size, item.step or 1) for item, size in pairs)))
+    return tuple(IndexTile.of(next(axes) if isinstance(item, slice) else item) for item in keys)
+
+
+def part_of(tensor: NkiTensor, region: Region) -> NkiTensor:
+    """Return what a mask leaves of a tensor, as a view."""
+    block = type(tensor)(tensor.storage, tensor.data[region.block])
+    if region.chosen is None:
+        return block
+    whole = tuple(slice(size) for size in region.sizes)
+    places = addresses(np.ogrid[whole], block.data.stride(), region.sizes, whole) + block.offset
+    return _gathered(tensor, places, region.chosen, skip=True)
+
+
+def elements(tensor: NkiTensor, indices: Sequence[IndexTile], region: Region) -> NkiTensor:
+    """Return the elements that index tiles name and a mask leaves, as a view."""
+    if region.is_empty:
+        return type(tensor)(tensor.storage, tensor.data.new_empty(region.sizes))
+    steps: tuple[int, ...] = ()
+    dynamic, plain = any(index.is_dynamic for index in indices), [np.asarray(index) for index in indices]
+    if not dynamic:
+        _check_bounds(tensor, plain, region)
+        first, steps = strided(plain, tensor.strides, region.shape, region.block)
+        if region.chosen is None and min(steps, default=0) >= 0:
+            data = tensor.data.as_strided(region.sizes, steps, tensor.data.storage_offset() + first)
+            return type(tensor)(tensor.storage, data)
+    places = addresses(plain, tensor.strides, region.shape, region.block) + tensor.offset
+    valid = np.ones(region.sizes, dtype=bool) if region.chosen is None else region.chosen
+    for index, length in zip(plain, tensor.shape, strict=True):
+        used = np.broadcast_to(index, region.shape)[region.block]
+        valid = valid & (used >= 0) & (used < length)
+    view = _gathered(tensor, places, valid, skip=region.chosen is not None)
+    if steps:
+        view.steps = tuple(map(abs, steps))
+    return view
+
+
+def _gathered(tensor: NkiTensor, places: np.ndarray, valid: np.ndarray, *, skip: bool) -> IndirectTensor:
+    return IndirectTensor.at(tensor, torch.from_numpy(np.asarray(places)), torch.from_numpy(np.array(valid)), skip=skip)
+
+
+def _check_bounds(tensor: NkiTensor, indices: Sequence[np.ndarray], region: Region) -> None:
+    for dim, (index, length) in enumerate(zip(indices, tensor.shape, strict=True)):
+        aligned = index.reshape((1,) * (len(region.shape) - index.ndim) + index.shape)
+        if region.chosen is None:
+            pairs = zip(region.block, aligned.shape, strict=True)
+            used = aligned[tuple(part if size > 1 else slice(1) for part, size in pairs)]
+        else:
+            used = np.broadcast_to(aligned, region.shape)[region.block][region.chosen]
+        first, last = used.min(), used.max()
+        fits = first >= 0 and last < length
+        require(fits, Rule.INDEX_TILE_BOUNDS, first=first, last=last, dim=dim, tensor=tensor.name, size=length)

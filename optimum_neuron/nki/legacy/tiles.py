@@ -19,8 +19,7 @@ from ..dtypes import FORMATS, Dtype, dtype_name
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
 from ..tensor import NkiTensor
-from .indexing import IndexTile, Mask, Region
-from .views import beyond, check_kinds, check_rank, elements, part_of
+from .indexing import IndexTile, Mask, Region, beyond, elements, part_of
 
 
 class Arithmetic:
@@ -128,10 +127,13 @@ def as_index(value: object) -> IndexTile:
     return IndexTile.of(tile.integers().numpy(), is_dynamic=True)
 
 
-def _as_arrays(tensor: OlderTensor, keys: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-    check_kinds(tensor, keys, (int, np.integer, np.ndarray, OlderTensor, IndexedTile))
+def _as_arrays(tensor: OlderTensor, keys: tuple[Any, ...]) -> tuple[IndexTile, ...]:
+    kinds = (int, np.integer, np.ndarray, OlderTensor, IndexedTile)
+    fits = len(keys) == tensor.ndim and all(isinstance(item, kinds) for item in keys)
+    require(fits, Rule.MIXED_INDICES, of=tensor)
     arrays = tuple(as_index(item) if isinstance(item, OlderTensor | IndexedTile) else item for item in keys)
-    check_rank(tensor, arrays)
+    has_partitions = tensor.buffer.is_hbm or any(np.ndim(item) >= 2 for item in arrays)
+    require(has_partitions, Rule.INDEX_TILE_DIMS, tensor=tensor.name)
     return tuple(item if isinstance(item, IndexTile) else IndexTile.of(item) for item in arrays)
 
 
@@ -140,7 +142,7 @@ class IndexedTile(Arithmetic):
     """Elements of a tensor that index tiles name."""
 
     tensor: OlderTensor
-    indices: tuple[np.ndarray, ...]
+    indices: tuple[IndexTile, ...]
     """One index tile for each of its dimensions."""
     was_added_to: bool = False
     """Whether `+=` was here, so that the assignment that Python makes after it has nothing to do."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from ...base import env
 from ...hardware import Target, resolve_target
 from ..arguments import Arguments
-from ..core import Core, Grid, Rule, refuse, require, use
+from ..core import Core, Grid, Record, Rule, refuse, require, use
 from ..dtypes import FORMATS
 from ..indirect import GROUPS, ColumnTensor, IndirectTensor, moved_by
 from ..instructions import Instruction, VirtualRegister, checked, recorded
@@ -34,6 +35,10 @@ from .vocabulary import ENUMS, instruction_class, require_operands
 Indices = tuple[int, ...]
 Action = Callable[[Indices], None]
 """What a node does in an iteration of the loops around it."""
+_MOVING = (types.FunctionType, types.MethodType, functools.partial)
+"""Types of functions that return an operand in an iteration; an operator is callable too."""
+Act = Callable[[Instruction, Core], object]
+"""What is done with an instruction: it is run, or on tensors without memory checked or recorded."""
 
 
 def run(stream: doc.Stream, inputs: Sequence[torch.Tensor], *, precise: bool | None = None) -> list[torch.Tensor]:
@@ -68,28 +73,31 @@ def run(stream: doc.Stream, inputs: Sequence[torch.Tensor], *, precise: bool | N
 
 def verify(stream: doc.Stream, target: Target) -> None:
     """Check a stream against the rules of a target, as its kernel was checked when it was traced."""
-    for machine, program in _dry(stream, target):
+    for machine, program in _dry(stream, target, checked):
         machine.iterations = lambda count: (0, count - 1)
-        machine.act = machine.check
         machine.run(program)
 
 
 def record(stream: doc.Stream, target: Target) -> Core:
     """Return the first core of a launch on a target with the instructions that it executes, loops written out."""
-    machine, program = next(_dry(stream, target))
-    machine.core.stream = []
-    machine.act = machine.record
+    executed: list[Record] = []
+
+    def act(instruction: Instruction, core: Core) -> None:
+        executed.append(recorded(instruction, checked(instruction, core), core))
+
+    machine, program = next(_dry(stream, target, act))
     machine.run(program)
+    machine.core.stream = executed
     return machine.core
 
 
-def _dry(stream: doc.Stream, target: Target) -> Iterator[tuple[_Machine, tuple[doc.Node, ...]]]:
+def _dry(stream: doc.Stream, target: Target, act: Act) -> Iterator[tuple[_Machine, tuple[doc.Node, ...]]]:
     """Return a machine whose tensors have no memory, and the program, for each core."""
     tensors: list[Storage | None] = [None] * len(stream.memories)
     for number in stream.inputs:
         tensors[number] = _storage(stream.memories[number], is_traced=True, precise=True)
     for core, program in zip(_cores(stream, target, precise=True), stream.programs, strict=True):
-        machine = _Machine(stream, core, tensors, is_dry=True)
+        machine = _Machine(stream, core, tensors, act)
         machine.allocate_shared()
         yield machine, program
 
@@ -111,10 +119,10 @@ def _storage(memory: doc.Memory, *, is_traced: bool, precise: bool) -> Storage:
 class _Machine:
     """One core and the tensors of its stream."""
 
-    def __init__(self, stream: doc.Stream, core: Core, tensors: list[Storage | None], *, is_dry: bool = False) -> None:
-        self.stream, self.core, self.tensors, self.is_dry = stream, core, tensors, is_dry
+    def __init__(self, stream: doc.Stream, core: Core, tensors: list[Storage | None], act: Act | None = None) -> None:
+        self.stream, self.core, self.tensors, self.is_dry = stream, core, tensors, act is not None
+        self.act: Act = act or (lambda instruction, core: instruction.run(core))
         self.iterations: Callable[[int], Sequence[int]] = range
-        self.act: Callable[[Instruction], None] = lambda instruction: instruction.run(core)
         self._tensors: dict[type, Callable[[Any, Indices], NkiTensor]] = {
             **{doc.View: self.view, doc.Gather: self._gathered, doc.Columns: self._columns},
             **{doc.Moved: self._moved, doc.Places: self._placed},
@@ -125,15 +133,6 @@ class _Machine:
         with use(self.core):
             for action in self._actions(program, 0):
                 action(())
-
-    def check(self, instruction: Instruction) -> None:
-        """Check an instruction only."""
-        checked(instruction, self.core)
-
-    def record(self, instruction: Instruction) -> None:
-        """Append an instruction to the core's stream."""
-        assert self.core.stream is not None
-        self.core.stream.append(recorded(instruction, checked(instruction, self.core), self.core))
 
     def allocate_shared(self) -> None:
         """Make the tensors that the cores of a grid share, before one of them uses them."""
@@ -200,17 +199,17 @@ class _Machine:
         moving: list[tuple[str, Callable[[Indices], Any]]] = []
         for name, operand in step.operands:
             value = self._operand(operand)
-            if callable(value):
+            if isinstance(value, _MOVING):
                 moving.append((name, value))
             else:
-                fixed[name] = value.value if isinstance(value, _Held) else value
+                fixed[name] = value
 
         def action(indices: Indices) -> None:
             self.core.line = step.line
             instruction = kind(**fixed, **{name: value(indices) for name, value in moving})
             if self.is_dry:
                 require_operands(instruction)
-            self.act(instruction)
+            self.act(instruction, self.core)
 
         return action
 
@@ -227,12 +226,12 @@ class _Machine:
                 return lambda indices: VirtualRegister(number.at(indices))
             return lambda indices: VirtualRegister(number)
         if isinstance(value, doc.Name):
-            return _Held(named(value))
+            return named(value)
         if isinstance(value, tuple):
             items = [self._operand(item) for item in value]
-            if any(map(callable, items)):
-                return lambda indices: tuple(_plain(item, indices) for item in items)
-            return tuple(_plain(item, ()) for item in items)
+            if not any(isinstance(item, _MOVING) for item in items):
+                return tuple(items)
+            return lambda indices: tuple(item(indices) if isinstance(item, _MOVING) else item for item in items)
         return value
 
     def view(self, view: doc.View, indices: Indices) -> NkiTensor:
@@ -280,19 +279,6 @@ class _Machine:
 
     def _refuse_bounds(self, storage: Storage, first: int, last: int) -> None:
         refuse(Rule.STREAM_BOUNDS, first=first, last=last, storage=storage, elements=storage.base.numel())
-
-
-class _Held:
-    """An operand that is callable itself, such as an operator."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-
-def _plain(item: object, indices: Indices) -> Any:
-    if isinstance(item, _Held):
-        return item.value
-    return item(indices) if callable(item) else item
 
 
 def named(name: doc.Name) -> Any:
