@@ -6,7 +6,9 @@ between tiles, and tiles that live longer because loops overlap, come on top.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from .core import PlainData, Record
@@ -52,14 +54,12 @@ def occupancy(stream: Sequence[Record], buffer: str, capacity: int) -> Occupancy
             if access.buffer == buffer and access.storage not in tiles:
                 facts = access.name, access.created, access.bytes_per_partition
                 tiles[access.storage] = Tile(*facts, number, last[access.storage])
-    changes: dict[int, int] = {}
+    changes: collections.Counter[int] = collections.Counter()
     for tile in tiles.values():
-        changes[tile.first] = changes.get(tile.first, 0) + tile.bytes_per_partition
-        changes[tile.last + 1] = changes.get(tile.last + 1, 0) - tile.bytes_per_partition
-    levels, level = [], 0
-    for number in sorted(changes):
-        level += changes[number]
-        levels.append((number, level))
+        changes[tile.first] += tile.bytes_per_partition
+        changes[tile.last + 1] -= tile.bytes_per_partition
+    numbers = sorted(changes)
+    levels = [*zip(numbers, itertools.accumulate(changes[number] for number in numbers), strict=True)]
     peak_at, peak = max(levels, key=lambda pair: pair[1], default=(None, 0))
     over = next((number for number, level in levels if level > capacity), None)
     living = [] if peak_at is None else [tile for tile in tiles.values() if tile.first <= peak_at <= tile.last]

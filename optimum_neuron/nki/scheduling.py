@@ -8,6 +8,7 @@ around is a race, which `nki.analyze` reports, and then the order is the kernel'
 from __future__ import annotations
 
 import collections
+import graphlib
 import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -105,18 +106,13 @@ def _turned(needed: Record, waits: Record) -> Race:
 
 def _sorted(count: int, after: dict[int, set[int]]) -> list[int]:
     """Return numbers so that each is after those that it waits for, else in their order."""
-    waiting = {number: len(after.get(number, ())) for number in range(count)}
-    then: dict[int, list[int]] = collections.defaultdict(list)
-    for number, before in after.items():
-        for one in before:
-            then[one].append(number)
-    ready, order = [number for number in range(count) if not waiting[number]], []
+    sorter = graphlib.TopologicalSorter({number: after.get(number, ()) for number in range(count)})
+    sorter.prepare()
+    ready, order = [*sorter.get_ready()], list[int]()
     heapq.heapify(ready)
     while ready:
-        number = heapq.heappop(ready)
-        order.append(number)
-        for later in then[number]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                heapq.heappush(ready, later)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for number in sorter.get_ready():
+            heapq.heappush(ready, number)
     return order

@@ -250,6 +250,8 @@ def function_of(kind: type[Instruction], last: Sequence[str] = ("name",)) -> Cal
             if value is not None and type(value) is not Operator:
                 operands[name] = change(value)
         for parameter, field in renamed.items():
+            if field in operands:
+                rules.known_keywords(kind.OPCODE, kwargs, names)
             if parameter in operands:
                 operands[field] = operands.pop(parameter)
         try:

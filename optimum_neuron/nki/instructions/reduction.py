@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from .. import cost
@@ -46,9 +48,7 @@ class TensorReduce(Instruction):
         last = tuple(range(self.data.ndim - len(self.axes), self.data.ndim))
         fits = self.axes and self.axes == last and 0 not in self.axes
         require(fits, Rule.REDUCED_AXES, of=self)
-        kept = self.data.size
-        for dim in self.axes:
-            kept //= self.data.shape[dim]
+        kept = math.prod(size for dim, size in enumerate(self.data.shape) if dim not in self.axes)
         fits = self.dst.size == kept and self.dst.num_partitions == self.data.num_partitions
         require(fits, Rule.REDUCED_RESULT, of=self, kept=kept)
         bitwise = rules.bitwise_operands(self.OPCODE, [self.op], data=self.data, dst=self.dst)

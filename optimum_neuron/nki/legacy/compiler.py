@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...errors import ConfigError
-from ..language import no_reorder
+from ..language import no_reorder as no_reorder
 from ..memory import Buffer
 from .blocks import Allocation, Where
 from .kernel import kernel_of
