@@ -54,12 +54,10 @@ class Packing:
 
     def pack(self, columns_RT: torch.Tensor, length: int) -> torch.Tensor:
         """Move what real tokens have [R, T, ...] to the left, and pad with zeros to `length`."""
+        import torch
+
         packed = columns_RT.new_zeros(columns_RT.shape[0], length, *columns_RT.shape[2:])
-        if self.valid_RT.all():
-            packed[:, : columns_RT.shape[1]] = columns_RT
-            return packed
-        rows, columns = self.valid_RT.nonzero(as_tuple=True)
-        packed[rows, self.index_RT[rows, columns]] = columns_RT[rows, columns]
+        packed[torch.arange(length) < self.lengths_R[:, None]] = columns_RT[self.valid_RT]
         return packed
 
 
@@ -115,7 +113,7 @@ def choose_bucket(size: int, buckets: Sequence[int], *, subject: str, measure: s
     bucket = smallest_bucket(size, buckets)
     if bucket is None:
         sizes = ", ".join(map(str, buckets))
-        message = f"{subject} has {measure}, but the largest compiled bucket holds {buckets[-1]} (buckets: {sizes})."
+        message = f"{subject} has {measure}, more than any compiled bucket holds ({sizes})."
         raise ShapeError(message, hint=hint, size=size, buckets=list(buckets))
     return Choice(
         value=bucket,
@@ -138,5 +136,5 @@ def chunk_length(lengths: Collection[int], *, num_left: int, room: int) -> int:
     [1024, 1024, 8, 8]
     """
     fitting = [length for length in lengths if length <= room]
-    longest = max((length for length in fitting if length <= MOST_PADDING * num_left), default=1)
-    return longest if longest > 1 else min(fitting, default=1)
+    used = [length for length in fitting if length <= MOST_PADDING * num_left]
+    return max(used, default=min(fitting, default=1))

@@ -102,8 +102,7 @@ class PagedDecoder(Decoder):
         table, lengths = torch.zeros(num_rows, width, dtype=torch.long), torch.zeros(num_rows, dtype=torch.long)
         ids[group.rows], positions[group.rows], lengths[group.rows] = ids_RT, positions_RT, lengths_R
         for row in group.rows:
-            if lengths[row]:
-                table[row] = torch.tensor(row_blocks(row, self._width)[:width])
+            table[row] = torch.tensor(row_blocks(row, self._width)[:width])
         inputs = [ids, positions, table]
         if "num_new_tokens" in self._program.graphs[graph].inputs:
             inputs.append(lengths)

@@ -82,4 +82,5 @@ def run_rows(
     for batch in batches(inputs[0].shape[0], [compiled_rows]):
         results = run([pad_rows(tensor[batch.rows], compiled_rows) for tensor in inputs])
         parts.append({name: result[: batch.num_rows] for name, result in results.items()})
-    return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    first = parts[0]
+    return first if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in first}

@@ -115,9 +115,9 @@ class Sequences:
 
     def resize(self, num_sequences: int) -> None:
         """Add empty sequences of the base model, or drop the last ones."""
-        del self._places[num_sequences:], self._adapters[num_sequences:]
+        del self._places[num_sequences:]
         self._places += self._free(num_sequences - len(self._places), in_use=self._places)
-        self._adapters += [0] * (len(self._places) - len(self._adapters))
+        self._adapters = [*self._adapters, *[0] * num_sequences][:num_sequences]
 
     def use_adapters(self, indices: Sequence[int]) -> None:
         """Set the LoRA adapter of each sequence, by its index in the program; 0 is the base model."""
@@ -151,16 +151,18 @@ class Sequences:
 
     def select(self, indices: Sequence[int]) -> None:
         """Let sequence i continue from the state of sequence `indices[i]`; a repeated index is copied."""
-        places: list[Place | None] = []
-        for index in indices:
-            place = self._places[index]
-            places.append(None if place in places else place)
-        copies = [position for position, place in enumerate(places) if place is None]
-        free = self._free(len(copies), in_use=[place for place in places if place is not None])
+        places: dict[int, Place] = {}
+        copies = []
+        for position, index in enumerate(indices):
+            if self._places[index] in places.values():
+                copies.append(position)
+            else:
+                places[position] = self._places[index]
+        free = self._free(len(copies), in_use=[*places.values()])
         for position, place in zip(copies, free, strict=True):
             self._copy_row(self._places[indices[position]], place)
             places[position] = place
-        self._places = [place for place in places if place is not None]
+        self._places = [places[position] for position in range(len(indices))]
         self._adapters = [self._adapters[index] for index in indices]
 
     def adopt(self, index: int, other: Sequences, source: int) -> None:

@@ -44,19 +44,20 @@ class StandIn:
 class Loaded(StandIn):
     """The stand-in, with a row of slots for each sequence, or with blocks; `extras` are inputs beside those."""
 
-    def __init__(self, *, is_paged=False, extend=EXTEND, extras=(), num_blocks=1 + NUM_ROWS * SLOTS // BLOCK):
+    def __init__(
+        self, *, is_paged=False, prefill=PREFILL, extend=(EXTEND,), extras=(), num_blocks=1 + NUM_ROWS * SLOTS // BLOCK
+    ):
         self.is_paged, self.extras, self.runs = is_paged, {*extras}, []
         self.counts = "num_new_tokens" in extras
         graphs = [self.graph("decode", NUM_ROWS, 1, num_slots=slots) for slots in DECODE]
-        if extend:
-            graphs.append(self.graph("extend", NUM_ROWS, extend, num_tokens=extend))
+        graphs += [self.graph("extend", NUM_ROWS, length, num_tokens=length) for length in extend]
         for role in ("prefill", "score"):
             if not is_paged:
-                graphs += [self.graph(role, NUM_ROWS, length, num_tokens=length) for length in PREFILL]
+                graphs += [self.graph(role, NUM_ROWS, length, num_tokens=length) for length in prefill]
                 continue
-            graphs += [self.graph(role, 1, PREFILL[-1], num_slots=slots) for slots in DECODE]
-            if role == "prefill":
-                graphs += [self.graph(role, 1, PREFILL[0], num_tokens=PREFILL[0], num_slots=slots) for slots in DECODE]
+            graphs += [self.graph(role, 1, prefill[-1], num_slots=slots) for slots in DECODE]
+            for length in prefill[:-1] if role == "prefill" else ():
+                graphs += [self.graph(role, 1, length, num_tokens=length, num_slots=slots) for slots in DECODE]
         states = {"tokens.0": (num_blocks, BLOCK) if is_paged else (NUM_ROWS, SLOTS)}
         states |= {"count.0": (NUM_ROWS,)} if self.counts else {}
         specs = {name: TensorSpec(shape=shape, dtype="float32") for name, shape in states.items()}

@@ -26,6 +26,7 @@ def test_choice_has_its_reason():
 )
 def test_chunks_fit_and_have_at_most_eight_times_the_tokens(num_left, room, expected):
     assert chunk_length([8, 16], num_left=num_left, room=room) == expected
+    assert chunk_length([16, 32], num_left=1, room=room) == (16 if room >= 16 else 1), "the shortest is always taken"
 
 
 def test_input_beyond_largest_bucket_is_refused():

@@ -113,6 +113,7 @@ def test_tensors_are_numbered_in_their_order():
     assert list(tensors) == ["a", "b.0", "b.1", "d.last_hidden_state"] and list(flatten(torch.ones(1))[1]) == ["output"]
     again = unflatten(tree, list(tensors.values()))
     assert [float(one) for one in (again["a"], *again["b"])] == [0, 1, 2.5]
+    assert type(again["b"]) is list and type(unflatten(*flatten(((),)))) is tuple and flatten(object()) == (None, {})
     assert again["c"] is True and type(again["d"]) is BaseModelOutput and again["d"][0] is output[0]
 
 

@@ -72,10 +72,10 @@ PROMPTS = {
 KINDS = {
     "rows": {},
     "counted": {"extras": ("num_new_tokens",)},
-    "one by one": {"extend": 0},
+    "one by one": {"extend": ()},
     "blocks": {"is_paged": True},
     "blocks and a state of each row": {"is_paged": True, "extras": ("num_new_tokens",)},
-    "blocks one by one": {"is_paged": True, "extend": 0},
+    "blocks one by one": {"is_paged": True, "extend": ()},
 }
 
 
@@ -185,6 +185,28 @@ def test_rows_of_a_pool_have_blocks_for_whole_sequences(num_blocks, expected):
     assert_columns(decoder, sequences, torch.ones(3, 4).long(), PROMPTS["three rows"], num_past=0)
 
 
+def test_without_pools_only_rows_count():
+    loaded = Loaded(is_paged=True, extras=("num_new_tokens",))
+    del loaded.program.states["tokens.0"]
+    sequences = make_sequences(loaded, loaded.signature)
+    sequences.resize(3)
+    assert [group.rows for group in sequences.groups()] == [[0, 1], [0]]
+
+
+def test_chunks_of_a_prompt_may_be_single_tokens():
+    decoder, sequences = start(2, is_paged=True, prefill=(1,))
+    assert_columns(decoder, sequences, torch.tensor([[3, 4], [5, 6]]), mask_of("10", "11"), num_past=0, num_logits=1)
+
+
+def test_the_end_of_what_is_added_goes_through_a_short_chunk(monkeypatch):
+    monkeypatch.setattr("optimum_neuron.engine.packing.MOST_PADDING", 1)
+    decoder, sequences = start(1, extend=(2, 3))
+    ids, mask = torch.arange(1, 7)[None], mask_of("111111")
+    for past, length in ((0, 2), (2, 6)):
+        assert_columns(decoder, sequences, ids[:, :length], mask[:, :length], num_past=past)
+    assert sequences.loaded.runs[1:] == ["extend_3_3", "extend_2_2"]
+
+
 def test_one_chunk_is_taken_as_it_is():
     """A copy of the logits of a prompt takes longer than a step."""
     results = {"logits": torch.ones(2, 3, 4)}
@@ -207,8 +229,8 @@ def test_steps_of_sequences_in_any_order(kind, order):
         mask = torch.cat([mask, torch.ones(len(order), 1, dtype=torch.long)], 1)
         results = steps(ids[:, column])
         assert torch.equal(results["logits"], expected(ids[:, : column + 1], mask)[:, -1:])
-        is_whole = next(sequences.groups()).is_whole
-        assert is_whole or results.keys() == {"logits"}, "what is not read is not copied"
+        whole = [group.is_whole and group.rows == [0, 1] for group in sequences.groups()]
+        assert any(whole) or results.keys() == {"logits"}, "what is not read is not copied"
     assert sequences.loaded.num_prepared == 2 * len(list(sequences.groups())), "once for each number of slots"
 
 
@@ -256,7 +278,7 @@ def test_adapters_follow_their_sequences(is_paged):
 def test_bucket_of_a_prompt():
     decoder, _ = start(1)
     assert (decoder.choose_bucket(3).value, decoder.prefill_buckets, decoder.chunks_from) == (4, (2, 4), 4)
-    assert (decoder.num_slots, decoder.extend_length, start(1, extend=0)[0].extend_length) == (SLOTS, EXTEND, 1)
+    assert (decoder.num_slots, decoder.extend_length, start(1, extend=())[0].extend_length) == (SLOTS, EXTEND, 1)
     with pytest.raises(ShapeError) as failure:
         decoder.choose_bucket(5)
     assert failure.value.details["buckets"] == [2, 4]

@@ -101,6 +101,7 @@ def test_choices_are_padded_with_the_first_one():
     sizes = {"batch_size": 1, "num_choices": 2, "sequence_length": 2}
     padded = _padded(spec, torch.tensor([[[1, 2], [3, 4]]]), sizes, {"num_choices": 3, "sequence_length": 3})
     assert padded.tolist() == [[[1, 2, 9], [3, 4, 9], [1, 2, 9]]]
+    assert _padded(spec, padded, sizes | {"num_choices": 3, "sequence_length": 3}, {}) is padded, "nothing is copied"
 
 
 def test_padding_has_the_value_of_its_input():
@@ -166,8 +167,9 @@ def test_axes_without_a_bucket_are_all_named():
     assert (
         forward.choose_bucket("sequence_length", 5).value == 8 and forward.choose_bucket("num_channels", 3).value == 3
     )
-    with raises(ShapeError, axis="num_channels", size=2, buckets=[3]):
+    with raises(ShapeError, axis="num_channels", size=2, buckets=[3]) as failure:
         forward.choose_bucket("num_channels", 2)
+    assert "RGB" in failure.value.hint
     inputs = inputs_of(2, 9) | {"weight": torch.ones(2, 4)}
     for details in ({"size": 9, "buckets": [4, 8]}, {"axis": "num_channels", "size": 4}):
         with raises(NeuronError, **details):

@@ -73,7 +73,7 @@ def test_batches_are_padded_to_sets_of_rows(sequences):
 
 
 @pytest.mark.parametrize(
-    "order", [[4, 3, 2, 1, 0], [4, 4, 0, 3, 1], [2, 2, 2, 2, 2], [0, 1], [3], [1, 1, 4, 4, 0, 0, 2]]
+    "order", [[4, 3, 2, 1, 0], [4, 4, 0, 3, 1], [2, 2, 2, 2, 2], [0, 1], [1, 0], [3], [1, 1, 4, 4, 0, 0, 2]]
 )
 def test_sequences_continue_copies_of_others(sequences, order):
     sequences.select(order)
