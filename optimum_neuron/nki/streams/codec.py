@@ -67,10 +67,10 @@ class _Reader:
             name=_of(str, document["name"]),
             target=_of(str, document["target"]),
             grid=_sizes(document["grid"]),
-            memories=tuple(self._memory(*row) for row in document["memories"]),
+            memories=tuple(doc.Memory(*self._fields(doc.Memory, row)) for row in document["memories"]),
             inputs=tuple(self._tensor(number) for number in _of(list, document["inputs"])),
             changed=_sizes(document["changed"]),
-            outputs=tuple(self._view(view) for view in _of(list, document["outputs"])),
+            outputs=tuple(self._read("view", view) for view in _of(list, document["outputs"])),
             programs=tuple(
                 tuple(self._node(*node, depth=0) for node in _of(list, program))
                 for program in _of(list, document["programs"])
@@ -78,33 +78,28 @@ class _Reader:
             constants=dict(constants),
         )
 
-    def _memory(self, name: str, buffer: str, dtype: str, shape: object, address: object, line: int) -> doc.Memory:
-        kind, sizes = FORMATS[dtype].name, _sizes(shape)
-        place = None if address is None else _sizes(address)
-        if place is not None and len(place) != 2:
-            raise ValueError(f"an address is {address}")
-        return doc.Memory(_of(str, name), Buffer(buffer).value, kind, sizes, self._lines[_index(line)], place)
-
     def _tensor(self, number: int) -> int:
         if not 0 <= _of(int, number) < self._num_memories:
             raise ValueError(f"there is no tensor {number}")
         return number
 
     def _node(self, kind: str, *rest: Any, depth: int) -> doc.Node:
-        if kind in doc.NODES:
-            node: doc.Node = doc.NODES[kind](*self._fields(doc.NODES[kind], list(rest), depth))
-            return node
         if kind == "loop":
             count, body = rest
             if _of(int, count) < 2:
                 raise ValueError(f"a loop has {count} iterations")
             return doc.Loop(count, tuple(self._node(*node, depth=depth + 1) for node in body))
+        if kind in doc.NODES:
+            node: doc.Node = doc.NODES[kind](*self._fields(doc.NODES[kind], list(rest), depth))
+            return node
         operands, line = rest
         values = tuple((_of(str, name), self._operand(value, depth)) for name, value in _of(dict, operands).items())
         return doc.Step(_of(str, kind), values, self._lines[_index(line)])
 
-    def _view(self, parts: object, depth: int = 0) -> doc.View:
-        return doc.View(*self._fields(doc.View, parts, depth))
+    def _read(self, kind: str, parts: object, depth: int = 0) -> Any:
+        if kind == "affine":
+            return _affine(parts, depth)
+        return doc.OPERANDS[kind](*self._fields(doc.OPERANDS[kind], parts, depth))
 
     def _operand(self, value: object, depth: int) -> Any:
         if isinstance(value, list):
@@ -112,34 +107,40 @@ class _Reader:
         if not isinstance(value, dict):
             return _of((bool, int, float, str, type(None)), value)
         ((kind, content),) = value.items()
-        if kind == "affine":
-            return _affine(content, depth)
         if kind == "float":
             return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[content]
-        return doc.OPERANDS[kind](*self._fields(doc.OPERANDS[kind], content, depth))
+        return self._read(kind, content, depth)
 
-    def _fields(self, cls: Any, parts: object, depth: int) -> list[Any]:
+    def _fields(self, cls: Any, parts: object, depth: int = 0) -> list[Any]:
         fields, given = dataclasses.fields(cls), _of(list, parts)
         if len(given) < len(fields) and fields[-1].name == "dtype":
             given = [*given, None]
         return [self._field(field, part, depth) for field, part in zip(fields, given, strict=True)]
 
     def _field(self, field: dataclasses.Field[Any], value: Any, depth: int) -> Any:
-        if field.name == "key" and value not in self._document["constants"]:
-            raise ValueError(f"there is no constant {value}")
+        match field.name:
+            case "key" if value not in self._document["constants"]:
+                raise ValueError(f"there is no constant {value}")
+            case "tensor":
+                return self._tensor(value)
+            case "line":
+                return self._lines[_index(value)]
+            case "buffer":
+                return Buffer(value).value
+            case "dtype" if value is not None or field.type == "str":
+                return FORMATS[value].name
         match field.type:
             case "int":
-                return self._tensor(value) if field.name == "tensor" else _index(value)
+                return _index(value)
             case "str" | "bool":
                 return _of({"str": str, "bool": bool}[field.type], value)
-            case "str | None":
-                return None if value is None else FORMATS[value].name
-            case "View":
-                return self._view(value, depth)
-            case "Affine":
-                return _affine(value, depth)
+            case "View" | "Affine":
+                return self._read(field.type.lower(), value, depth)
             case "tuple[int, ...]":
                 return _sizes(value)
+            case "tuple[int, int] | None" if value is not None:
+                first, second = _sizes(value)
+                return first, second
             case "tuple[tuple[int, int], ...]":
                 return tuple((_index(step), _index(count)) for step, count in value)
         made = self._operand(value, depth)

@@ -50,9 +50,9 @@ class Memory:
     """Memory that it is in, as `nl.sbuf`."""
     dtype: str
     shape: tuple[int, ...]
-    line: str = dataclasses.field(default="", compare=False)
     address: tuple[int, int] | None = None
     """First partition and byte, if the kernel placed it."""
+    line: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,20 +179,14 @@ class Loop:
 Node = Allocate | Constant | Copy | Step | Loop
 NODES: dict[str, Any] = {"new": Allocate, "constant": Constant, "copy": Copy}
 """Nodes that are no instructions, by their kind in stored streams: the fields are stored in order."""
-OPERANDS: dict[str, type] = {
-    "affine": Affine,
-    "columns": Columns,
-    "gather": Gather,
-    "moved": Moved,
-    "name": Name,
-    "places": Places,
-    "register": Register,
-    "view": View,
+OPERANDS: dict[str, Any] = {
+    **{"affine": Affine, "columns": Columns, "gather": Gather, "moved": Moved},
+    **{"name": Name, "places": Places, "register": Register, "view": View},
 }
-"""Operands that are no plain values, by their kind in stored streams: the fields are stored in order."""
-_KINDS = {cls: kind for kind, cls in OPERANDS.items()}
-_FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS}
-_VIEWED = (View, Gather, Moved)
+"""Operands that are no plain values, likewise."""
+_NAMES = {cls: kind for kind, cls in (NODES | OPERANDS).items()}
+_FIELDS = {cls: [(field.name, "|" in str(field.type)) for field in dataclasses.fields(cls)] for cls in _NAMES}
+"""Their fields, and whether one may be of several kinds, which is stored then."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,7 +243,7 @@ class Stream:
 
         programs = [[_node(node, line) for node in program] for program in self.programs]
         memories = [
-            [one.name, one.buffer, one.dtype, [*one.shape], one.address and [*one.address], *line(one.line)]
+            [*map(_plain, (one.name, one.buffer, one.dtype, one.shape, one.address)), *line(one.line)]
             for one in self.memories
         ]
         return {
@@ -260,7 +254,7 @@ class Stream:
             "memories": memories,
             "inputs": [*self.inputs],
             "changed": [*self.changed],
-            "outputs": [_fields(view) for view in self.outputs],
+            "outputs": _plain(self.outputs, is_named=False),
             "constants": sorted(self.constants),
             "programs": programs,
             **({"lines": list(table)} if lines else {}),
@@ -298,30 +292,22 @@ def _node(node: Node, line: Callable[[str], list[int]]) -> list[Any]:
     if isinstance(node, Loop):
         return ["loop", node.count, [_node(inner, line) for inner in node.body]]
     if isinstance(node, Step):
-        return [node.opcode, {name: _operand(value) for name, value in node.operands}, *line(node.line)]
-    kind = next(kind for kind, cls in NODES.items() if cls is type(node))
-    values = [(field.type, getattr(node, field.name)) for field in dataclasses.fields(node)]
-    return [kind, *(_fields(value) if hint == "View" else _operand(value) for hint, value in values)]
+        return [node.opcode, {name: _plain(value) for name, value in node.operands}, *line(node.line)]
+    return [_NAMES[type(node)], *_plain(node, is_named=False)]
 
 
-def _operand(value: Any) -> Any:
-    if type(value) in _KINDS:
-        fields = [_operand(value.value)] if isinstance(value, Register) else _fields(value)
-        return {_KINDS[type(value)]: fields}
-    if isinstance(value, tuple):
-        return [_operand(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
+def _plain(value: Any, *, is_named: bool = True) -> Any:
+    """Return an operand as plain data, with its kind or only its fields; the tensor's own dtype is left out."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return [_plain(item, is_named=is_named) for item in value]
+    if kind is float and not math.isfinite(value):
         return {"float": repr(value)}
-    return value
-
-
-def _fields(value: Any) -> Any:
-    """Return the fields of an operand in their order, without a dtype that is the tensor's own."""
-    if isinstance(value, Affine):
-        return [value.base, *value.steps]
-    if isinstance(value, tuple):
-        return [_fields(item) for item in value]
-    if type(value) not in _KINDS:
+    if kind not in _NAMES:
         return value
-    fields = [_fields(getattr(value, name)) for name in _FIELDS[type(value)]]
-    return fields[:-1] if isinstance(value, _VIEWED) and value.dtype is None else fields
+    fields = [_plain(getattr(value, name), is_named=is_any) for name, is_any in _FIELDS[kind]]
+    if kind is Affine:
+        fields = [value.base, *value.steps]
+    elif kind in (View, Gather, Moved) and value.dtype is None:
+        fields.pop()
+    return {_NAMES[kind]: fields} if is_named else fields

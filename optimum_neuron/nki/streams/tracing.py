@@ -51,8 +51,7 @@ class Tensors:
         buffer = storage.buffer.value
         name = f"{buffer}_{number}" if re.fullmatch(rf"{buffer}_\d+", storage.name) else storage.name
         place = None if storage.address is None else (storage.address.partition, storage.address.byte)
-        facts = buffer, storage.format.name, storage.shape, storage.line
-        self.memories.append(doc.Memory(name, *facts, place))
+        self.memories.append(doc.Memory(name, buffer, storage.format.name, storage.shape, place, storage.line))
         return number
 
     def constant(self, values: torch.Tensor) -> str:
