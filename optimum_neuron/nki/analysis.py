@@ -24,7 +24,7 @@ from .memory import Buffer
 from .occupancy import Occupancy, occupancy
 from .platform import Problem, problems_of
 from .scheduling import Edge, reordered
-from .timeline import ENGINES, Event, elements, hbm_bytes, pairs_of, schedule
+from .timeline import ENGINES, Event, busy_us, elements, hbm_bytes, pairs_of, schedule
 
 BUSY_SHARE = 0.7
 """Share of the time from which an engine bounds a kernel; below, waiting does."""
@@ -178,15 +178,15 @@ def analysis_of(
         executed = [stream[number] for number in order]
     events = schedule(executed, core.target, pairs, waits)
     total_us = max(event.end_ns for event in events) / 1e3
-    busy_us = {name: sum(event.busy_ns for event in events if event.record.engine == name) / 1e3 for name in ENGINES}
+    busy = busy_us(events)
     return Analysis(
         name=name,
         target=core.target.name,
         result=result,
         events=tuple(events),
         total_us=total_us,
-        busy_us={name: busy for name, busy in busy_us.items() if busy},
-        bound=_bound(busy_us, total_us),
+        busy_us=busy,
+        bound=_bound(busy, total_us),
         memory=tuple(
             occupancy(executed, place.value, core.partition_bytes(place)) for place in (Buffer.sbuf, Buffer.psum)
         ),
@@ -201,9 +201,9 @@ def analysis_of(
     )
 
 
-def _bound(busy_us: dict[str, float], total_us: float) -> Choice[str]:
-    busiest = max(busy_us, key=lambda name: busy_us[name])
-    share = busy_us[busiest] / total_us
+def _bound(busy: dict[str, float], total_us: float) -> Choice[str]:
+    busiest = max(busy, key=lambda name: busy[name], default=ENGINES[0])
+    share = busy.get(busiest, 0.0) / total_us
     fact = f"the busiest engine, {busiest}, is busy {share:.0%} of the time"
     if share >= BUSY_SHARE:
         return Choice(value=busiest, reason=fact)

@@ -19,7 +19,7 @@ import torch
 from ..upstream.torch import tree_leaves
 from .analysis import Analysis
 from .core import PlainData, source_of
-from .timeline import ENGINES, hbm_bytes
+from .timeline import ENGINES, busy_us, hbm_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,11 +140,7 @@ def costs_of(analysis: Analysis) -> list[LineCost]:
             line=line,
             source=source_of(line),
             num_instructions=len(events[line]),
-            busy_us={
-                engine: busy_us
-                for engine in ENGINES
-                if (busy_us := sum(one.busy_ns for one in events[line] if one.record.engine == engine) / 1e3)
-            },
+            busy_us=busy_us(events[line]),
             hbm_bytes=sum(hbm_bytes(one.record) for one in events[line]),
         )
         for line in sorted(events, key=place)

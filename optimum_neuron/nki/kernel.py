@@ -272,7 +272,7 @@ def _launch(
             )
             cores[-1].append(core)
             bodies.append(functools.partial(_run, kernel, core, placed, named))
-    values = [bodies[0]()] if len(bodies) == 1 else world.turns.run(bodies)
+    values = world.turns.run(bodies)
     last = values[len(places) - 1 :: len(places)]
     pairs = zip(inputs, last, cores, strict=True)
     return [_finished(kernel, own, value, row[-1]) for own, value, row in pairs], cores

@@ -86,9 +86,9 @@ def parse_argument(text: str) -> Any:
         shape = [int(length) for length in match["shape"].split("x")]
         dtype = getattr(torch, match["dtype"] or "float32", None)
         if isinstance(dtype, torch.dtype):
-            kind = torch.float32 if dtype.is_floating_point else dtype
-            made = torch.randn(shape, generator=torch.Generator().manual_seed(0)) if kind.is_floating_point else None
-            return torch.zeros(shape, dtype=dtype) if made is None else made.to(dtype)
+            if dtype.is_floating_point:
+                return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+            return torch.zeros(shape, dtype=dtype)
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError) as error:

@@ -235,6 +235,14 @@ def result_cycles(engine: str, timing: CoreTiming) -> float:
     )
 
 
+def busy_us(events: Iterable[Event]) -> dict[str, float]:
+    """Return how long each engine is busy; engines that are not are left out."""
+    busy_ns: dict[str, float] = collections.defaultdict(float)
+    for event in events:
+        busy_ns[event.record.engine] += event.busy_ns
+    return {engine: busy_ns[engine] / 1e3 for engine in ENGINES if busy_ns[engine]}
+
+
 def elements(access: Access) -> int:
     """Return the elements that an access covers."""
     return math.prod(access.shape)

@@ -40,6 +40,8 @@ class Turns:
 
     def run(self, bodies: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run functions in turns, and return their results."""
+        if len(bodies) == 1:
+            return [bodies[0]()]
         self._open = set(range(len(bodies)))
         results: list[Any] = [None] * len(bodies)
         threads = []

@@ -273,6 +273,21 @@ def test_refused(rule, calls):
         assert len(error.details["lines"]) == 2
 
 
+def test_ranks_that_join_different_dimensions_are_refused():
+    @jit
+    def kernel(x):
+        source, dim = nl.load(x), int(ncc.rank_id())
+        shape = (8, 12) if dim else (16, 6)
+        wide, out = nl.ndarray(shape, x.dtype), nl.ndarray(shape, x.dtype, nl.shared_hbm)
+        ncc.all_gather([source], [wide], TWO, dim)
+        nl.store(out, wide)
+        return out
+
+    with pytest.raises(KernelError) as excinfo:
+        launch_ranks(kernel, [(x,) for x in inputs(ranks=2)])
+    assert excinfo.value.details["rule"] == "mismatch"
+
+
 def test_a_kernel_alone_is_a_world_of_one_rank():
     x = inputs(ranks=1)[0]
     one = kernel_of(lambda source, out: ncc.all_reduce([source], [out], ncc.ReplicaGroup([[0]]), nl.add), (8, 6))

@@ -123,6 +123,24 @@ def test_slices_behind_the_end_are_cut_by_a_mask_and_steps_go_backward():
     np.testing.assert_array_equal(body(x), x[:, 5:1:-1] - x[:, 2:6])
 
 
+@pytest.mark.parametrize("columns", [slice(None), slice(-4, None), slice(1, -2), slice(0, 0)])
+def test_other_slices_beside_one_behind_the_end_are_those_of_numpy(columns):
+    x, shapes = normal(100, 8), []
+
+    @jit
+    def body(x):
+        out, tile = output((100, 8)), nl.load(x[0:128, columns], mask=nl.arange(128)[:, None] < 100)
+        shapes.append(tile.shape)
+        nl.store(out[0:100, 0:8], value=nl.load(x))
+        if tile.shape[1]:
+            nl.store(out[0:100, 0 : tile.shape[1]], value=tile[0:100])
+        return out
+
+    wanted = x[:, columns]
+    np.testing.assert_array_equal(body(x)[:, : wanted.shape[1]], wanted)
+    assert shapes == [(128, wanted.shape[1])]
+
+
 def test_attention_by_instructions():
     def attention(q_DS, k_DS, v_SD):
         depth, length = q_DS.shape
@@ -196,6 +214,7 @@ ROW, COLUMN = nl.arange(128)[:, None], nl.arange(64)[None, :]
         ("bounds", lambda x: nl.load(x[ROW + 1, COLUMN])),
         ("mask", lambda x: nl.var(nl.load(x), axis=1, mask=ROW >= COLUMN)),
         ("affine", lambda x: nl.load(x[ROW, COLUMN * COLUMN // 64])),
+        ("affine", lambda x: nisa.iota(ROW * COLUMN, nl.int32)),
         ("rank", lambda x: x[ROW]),
         ("block", lambda x: nl.exp(nl.ndarray((4, nl.par_dim(128), 8), nl.float32)[0:2])),
         ("partition", lambda x: nl.ndarray((nl.par_dim(4), nl.par_dim(128), 8), nl.float32)),

@@ -147,7 +147,8 @@ class Collective(Instruction):
         """Exchange with the group, and write what this rank gets."""
         group = self._group(core)
         sizes, sources = self.posted()
-        terms = (sizes, tuple(source.dtype for source in self.srcs), *self._operators)
+        dims = [value for name, value in vars(self).items() if name == "collective_dim"]
+        terms = (sizes, tuple(source.dtype for source in self.srcs), *self._operators, *dims)
         is_own = any(target.buffer.is_on_chip for target in self.dsts)  # SBUF is that of one physical core
         parts = exchange(core, group, self.OPCODE, terms, sources, place=core.rank if is_own else ())
         if parts is None:

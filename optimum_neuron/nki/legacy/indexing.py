@@ -169,7 +169,7 @@ def strided(
         aligned = index.reshape((1,) * (len(shape) - index.ndim) + index.shape)
         axes = [axis for axis, size in enumerate(aligned.shape) if size > 1]
         if len(axes) > 1:
-            return _strided_by_places(addresses(indices, strides, shape, block))
+            return steps_of(addresses(indices, strides, shape, block))
         values = aligned.ravel()[block[axes[0]]] if axes else aligned.ravel()
         first += int(values[0]) * stride
         if values.size > 1:
@@ -187,7 +187,8 @@ def addresses(indices: Sequence[np.ndarray], strides: Sequence[int], shape: Sequ
     return total
 
 
-def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]]:
+def steps_of(places: np.ndarray) -> tuple[int, tuple[int, ...]]:
+    """Return the first of some numbers, and the step of each of their dimensions; numbers without are refused."""
     first, steps = int(places.flat[0]), []
     wanted = np.full(places.shape, first, dtype=np.int64)
     for axis, size in enumerate(places.shape):
@@ -202,9 +203,11 @@ def _strided_by_places(places: np.ndarray) -> tuple[int, tuple[int, ...]]:
 def beyond(shape: Sequence[int], keys: Sequence[Any]) -> tuple[IndexTile, ...]:
     """Return index tiles for slices of which one ends behind the tensor, so that a mask can cut it; else none."""
     pairs = [] if None in keys else [pair for pair in zip(keys, shape, strict=True) if isinstance(pair[0], slice)]
-    if all((item.stop or 0) <= size for item, size in pairs):
+    bounds = [(item.start or 0, size if item.stop is None else item.stop, item.step or 1, size) for item, size in pairs]
+    if all(stop <= size for _, stop, _, size in bounds):
         return ()
-    axes = iter(np.ix_(*(np.arange(item.start or 0, item.stop or size, item.step or 1) for item, size in pairs)))
+    ranges = [(start + size * (start < 0), stop + size * (stop < 0), step) for start, stop, step, size in bounds]
+    axes = iter(np.ix_(*(np.arange(*each) for each in ranges)))
     return tuple(IndexTile.of(next(axes) if isinstance(item, slice) else item) for item in keys)
 
 

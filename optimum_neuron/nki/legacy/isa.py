@@ -17,7 +17,7 @@ from ..operators import OPERATORS, as_operator
 from ..tensor import NkiTensor
 from . import adapters as adapters
 from .creation import fp32
-from .indexing import IndexTile, Mask, Region
+from .indexing import IndexTile, Mask, Region, steps_of
 from .published import ISA, listed, published
 from .results import (
     dge_mode as dge_modes,
@@ -158,10 +158,7 @@ def iota(expr: object, dtype: Dtype, *, mask: Mask = None) -> OlderTensor:
     """Make a tile of the values of an expression of index tiles."""
     values = expr.dense() if isinstance(expr, IndexTile) else np.atleast_2d(np.asarray(expr))
     values = values.reshape(-1, 1) if values.ndim < 2 else values
-    first, steps = int(values.flat[0]), []
-    for dim, size in enumerate(values.shape):
-        second = tuple(int(other == dim and size > 1) for other in range(values.ndim))
-        steps.append(int(values[second]) - first)
+    first, steps = steps_of(values)
     pairs = [[step, size] for step, size in zip(steps[1:], values.shape[1:], strict=True)]
     result = fresh(values.shape, dtype)
     ins.iota(result, pairs, offset=first, channel_multiplier=steps[0])

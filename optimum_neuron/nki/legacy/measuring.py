@@ -7,7 +7,6 @@ other on the physical core that their grid names. Files that are written say tha
 
 from __future__ import annotations
 
-import collections
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from ..analysis import trace_of
 from ..core import Record
 from ..jit import COMPILER_OPTIONS, require_options
 from ..kernel import Kernel, launch_on_cores
-from ..timeline import Event, schedule
+from ..timeline import Event, busy_us, schedule
 from .grid import physical_core
 from .kernel import kernel_of
 from .published import signature_of
@@ -184,10 +183,7 @@ def profile(options: Options) -> After:
             raise ConfigError(message, hint="Pass overwrite=True, or another folder.", working_directory=str(folder))
         (folder / "json_reports").mkdir(parents=True, exist_ok=True)
         _write(folder / options.get("save_neff_name", "file.neff"), _instructions(measured, events))
-        busy_us: dict[str, float] = collections.defaultdict(float)
-        for event in events:
-            busy_us[event.record.engine] += event.busy_ns / 1e3
-        report = {"simulated": True, "total_us": _latency_us(events), "busy_us": busy_us}
+        report = {"simulated": True, "total_us": _latency_us(events), "busy_us": busy_us(events)}
         for number in range(step, count + 1, step) if count >= step else (step,):
             name = stem if number == 1 else f"{stem}_exec_{number}"
             _write(folder / f"{name}.ntff", trace_of(events))

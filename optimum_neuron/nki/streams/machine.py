@@ -59,13 +59,8 @@ def run(stream: doc.Stream, inputs: Sequence[torch.Tensor], *, precise: bool | N
     machines = [_Machine(stream, core, tensors) for core in cores]
     for machine in machines:
         machine.allocate_shared()
-    bodies = [
-        functools.partial(machine.run, program) for machine, program in zip(machines, stream.programs, strict=True)
-    ]
-    if len(bodies) == 1:
-        bodies[0]()
-    else:
-        cores[0].world.turns.run(bodies)
+    programs = zip(machines, stream.programs, strict=True)
+    cores[0].world.turns.run([functools.partial(machine.run, program) for machine, program in programs])
     arguments.write_back()
     with use(cores[0]):
         return [machines[0].view(view, ()).read().clone() for view in stream.outputs]
