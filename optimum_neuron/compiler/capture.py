@@ -32,11 +32,12 @@ from torch.export import ExportedProgram
 from ..base.core import TensorSpec
 from ..errors import CaptureError, NeuronError
 from ..upstream.torch import FakeTensorMode, use_lazy_graph_module
+from .casts import write_casts
 from .frames import Lines, source_lines
 from .ir import Role
 from .kernels import write_out
 from .record import Segment, record
-from .rules import OpCall, base_name, op_name
+from .rules import OpCall, base_name, op_name, region_of
 from .serialize import writes
 from .stacks import Stack, find_stacks, repeating, shortened
 
@@ -116,6 +117,8 @@ def capture(
                 with source_lines(lines), use_lazy_graph_module(True):
                     exported = torch.export.export(module, arguments, strict=False)
                 write_out(exported.graph_module)
+                if torch.is_autocast_enabled("cpu") or any(map(region_of, exported.graph.nodes)):
+                    write_casts(exported.graph_module)
             drop_unused(exported.graph)
         except Exception as error:
             # Python does much with numbers that it cannot do with the symbol of a value, and errors are of many kinds.

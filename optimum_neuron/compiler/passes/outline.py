@@ -20,7 +20,7 @@ from ...base.core import TensorSpec
 from ...errors import CaptureError
 from ..capture import Captured
 from ..ir import Call, Graph, Program, Subprogram
-from ..rules import module_path, source_line
+from ..rules import module_path, region_of, source_line
 from ..serialize import base_of, make_subprogram, tensor_spec, writes
 from .bodies import extract
 
@@ -83,13 +83,12 @@ def _inline_regions(graph_module: fx.GraphModule) -> None:
     """Replace no_grad and autocast regions, which export wraps in submodules, by their nodes."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        if node.op != "call_function" or not str(node.target).startswith("wrap_with_"):
+        if (parts := region_of(node)) is None:
             continue
-        # Plain settings, the region, and what it reads.
-        position, region = next((i, a) for i, a in enumerate(node.args) if isinstance(a, fx.Node))
+        _, region, arguments = parts
         submodule = graph_module.get_submodule(region.target)
         _inline_regions(submodule)
-        operands = iter(node.args[position + 1 :])
+        operands = iter(arguments)
         mapping: dict[fx.Node, Any] = {}
         with graph.inserting_before(node):
             for inner in submodule.graph.nodes:

@@ -61,15 +61,13 @@ def _require_own_states(program: Program) -> None:
 
 def _stage_of_layers(graph: Graph, num_stages: int) -> dict[str, int]:
     """Return the stage of each layer; a graph without a state has none."""
-    layers = list(
-        dict.fromkeys(
-            call.module_path for call in graph.calls if any(value.startswith("state:") for value in call.inputs)
-        )
-    )
-    if layers and len(layers) < num_stages:
+    readers = [call for call in graph.calls if any(value.startswith("state:") for value in call.inputs)]
+    layers = list(dict.fromkeys(call.module_path for call in readers if call.module_path))
+    if readers and len(layers) < num_stages:
+        num_layers = len(layers) or 1
         message = f"pipeline_parallel_size={num_stages}: graph {graph.name} has {len(layers)} separate layers."
-        hint = f"Pass at most {len(layers)}; tensor_parallel_size divides every layer."
-        raise ModelError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, num_layers=len(layers))
+        hint = f"Pass at most {num_layers}; tensor_parallel_size divides every layer."
+        raise ModelError(message, hint=hint, option="pipeline_parallel_size", value=num_stages, num_layers=num_layers)
     return {path: index * num_stages // len(layers) for index, path in enumerate(layers)}
 
 

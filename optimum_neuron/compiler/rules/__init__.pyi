@@ -7,6 +7,7 @@ from .call import (
     module_path as module_path,
     op_name as op_name,
     operator_of as operator_of,
+    region_of as region_of,
     source_line as source_line,
     symbols as symbols,
     values_of as values_of,

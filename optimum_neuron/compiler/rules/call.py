@@ -120,6 +120,16 @@ def operator_of(node: Node) -> Any:
     return node.target if position is None else node.args[position]
 
 
+def region_of(node: Node) -> tuple[tuple[Any, ...], Node, tuple[Node, ...]] | None:
+    """Return the settings of a region of autocast or no_grad, its module, and its arguments; None for other nodes."""
+    from torch.fx import Node
+
+    if not str(node.target).startswith("wrap_with_"):
+        return None
+    position = next(number for number, argument in enumerate(node.args) if isinstance(argument, Node))
+    return node.args[:position], node.args[position], node.args[position + 1 :]
+
+
 def _unwrapped(node: Node) -> Node:
     """Return the call inside a wrapper, as a node outside the graph; other nodes are unchanged.
 

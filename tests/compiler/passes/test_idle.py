@@ -21,9 +21,9 @@ def test_products_with_zeros_are_zeros():
     def function(x, weight, bias):
         product = F.linear(x.exp(), weight)
         views = product.view(-1).to(torch.float64), product.t(), x.t()
-        return [product, *views, F.linear(x, weight, bias), product * x, product + x]
+        return [product, *views, F.linear(x, weight, bias), product * x, product + x, x.to(torch.float64)]
 
-    subprogram = subprogram_of(function, X, WEIGHT, BIAS, num_outputs=7)
+    subprogram = subprogram_of(function, X, WEIGHT, BIAS, num_outputs=8)
     inputs = [node for node in subprogram.body.graph.nodes if node.op == "placeholder"]
     linear = next(node for node in subprogram.body.graph.nodes if len(node.all_input_nodes) == 3)
     weight, bias = (inputs.index(node) for node in linear.args[1:])

@@ -1,16 +1,19 @@
 """Programs in pipeline stages: every stage has its layers, and gets what it reads from the stages before."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from optimum_neuron.compiler import collectives, memory_need, stage_needs
+from optimum_neuron.compiler import Call, Graph, Program, collectives, memory_need, stage_needs
 from optimum_neuron.compiler.lower import aten_function
 from optimum_neuron.compiler.passes import divide_into_stages, merge, stage_programs, verify, without_sends
 from optimum_neuron.errors import ModelError
 from optimum_neuron.runtime import Executor
 from optimum_neuron.simulator.work import work_of_program
 from tests.programs import compile_module, spec, weights_of
+from tests.raising import raises
 
 NUM_LAYERS, SIZE = 5, 8
 
@@ -138,6 +141,29 @@ def test_memory_and_work_are_those_of_each_stage(whole, divided):
     totals = [work_of_program(part, name).total.weight_bytes for part in stage_programs(divided)]
     assert [stage.weight_bytes for stage in work.by_stage] == totals
     assert any(node.target is collectives.SEND for one in divided.subprograms.values() for node in one.body.graph.nodes)
+
+
+def of_calls(*calls):
+    """A program whose calls read a state each; without results, so that nothing is sent."""
+    made = [Call(subprogram="body", inputs=(f"state:{name}",), outputs=(), module_path=path) for path, name in calls]
+    graph = Graph(name="graph", inputs={}, outputs={}, calls=tuple(made))
+    body = SimpleNamespace(mutated=())
+    return Program(graphs={"graph": graph}, subprograms={"body": body}, weights={}, states={}, constants={})
+
+
+def test_code_outside_of_the_layers_is_of_the_stage_of_the_layer_before():
+    program = of_calls(("", "table"), ("layers.0", "a"), ("layers.1", "b"), ("", "b"))
+    assert [call.stage for call in divide_into_stages(program, 2).graphs["graph"].calls] == [0, 0, 1, 1]
+    with raises(ModelError, option="pipeline_parallel_size", value=2, num_layers=1):
+        divide_into_stages(of_calls(("", "a"), ("", "b")), 2)
+
+
+@pytest.mark.parametrize(("path", "place"), [("", "code outside of the layers"), ("layers.2", "layers.2")])
+def test_a_state_that_two_stages_read_is_refused(path, place):
+    program = of_calls(("layers.0", "a"), ("layers.1", "b"), (path, "a"))
+    with raises(ModelError, option="pipeline_parallel_size", module_path=path) as error:
+        divide_into_stages(program, 2)
+    assert place in str(error.value)
 
 
 class Scaled(Model):
