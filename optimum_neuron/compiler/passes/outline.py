@@ -174,10 +174,8 @@ def located(node: fx.Node) -> dict[str, Any]:
 def _refuse_written_views(results: list[fx.Node], later: list[_Segment]) -> None:
     """A view is copied at the end of its segment, so it would miss later writes of other segments to its memory."""
     views = [node for node in results if base_of(node) is not node and not node.meta["val"].is_contiguous()]
-    if not views:
-        return
-    written = {base_of(node) for segment in later for node in segment.nodes if writes(node)}
-    lost = [node for node in views if base_of(node) in written]
+    nodes = [node for segment in later for node in segment.nodes]
+    lost = [view for view in views if any(writes(node) and base_of(node) is base_of(view) for node in nodes)]
     if lost:
         places = ", ".join(source_line(node) or node.name for node in lost)
         message = f"A layer returns a strided view of memory that a later layer writes in place: {places}."

@@ -86,6 +86,26 @@ def test_a_core_with_zeros_alone_computes_nothing():
     torch.testing.assert_close(result, torch.cat([summed * (rank + 1) for rank in range(NUM_CORES)]))
 
 
+class Gathered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, WIDTH, bias=False)
+
+    def forward(self, x):
+        return collectives.ALL_GATHER(self.up(x), 1, NUM_CORES)
+
+
+def test_zeros_are_a_part_of_what_is_gathered():
+    program = compile_module(Gathered(), {"x": spec(1, 4)}).program
+    shard = Shard(0, (unit_split(3, WIDTH, [[0], [1], [2], [-1]]),))
+    host = unroll(program, Shards(NUM_CORES, {"up.weight": shard}))
+    up, x = torch.randn(6, 4), torch.randn(1, 4)
+    weights = {f"up.weight@{rank}": shard.part([up], rank) for rank in range(NUM_CORES)}
+    functions = {name: aten_function(one.body) for name, one in host.subprograms.items()}
+    result = Executor(host, functions, weights).run("graph", [x])["output"]
+    torch.testing.assert_close(result, torch.cat([x @ up.T, torch.zeros(1, WIDTH)], 1))
+
+
 def test_states_that_another_graph_reads_are_written():
     """A prompt fills two states; only one of them is read, by the steps after it, through a third one.
 

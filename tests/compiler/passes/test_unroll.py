@@ -79,6 +79,22 @@ def test_neither_calls_of_one_core_nor_products_are_joined():
     ]
 
 
+class Writes(nn.Module):
+    """Writes to a tensor that all cores have alike, behind an exchange."""
+
+    def forward(self, x):
+        alike = torch.exp(x)
+        alike.add_(collectives.ALL_REDUCE(x * (collectives.RANK(NUM_CORES) + 1), NUM_CORES))
+        return alike
+
+
+def test_what_is_alike_is_written_once():
+    program = compile_module(Writes(), {"x": spec(2, 4)}).program
+    host = verify(unroll(program, Shards(NUM_CORES, {})), after="unroll")
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(run_program(host, Writes(), [x])["output"], x.exp() + 3 * x)
+
+
 class Own(nn.Module):
     """Its result differs between cores."""
 
