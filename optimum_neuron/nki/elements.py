@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import torch
@@ -15,6 +15,14 @@ import torch
 from .core import Access, Rule, Unwritten, current, kernel_line, refuse, require, running
 from .dtypes import DtypeName, Format, bits_of, rounded
 from .memory import Buffer, Storage
+
+
+def offsets_of(pattern: Iterable[Sequence[int]], device: torch.device | None = None) -> torch.Tensor:
+    """Return the place of each element of an access pattern, pairs [step, count], counted from the first one."""
+    places = torch.zeros((), dtype=torch.int64, device=device)
+    for step, count in pattern:
+        places = places.unsqueeze(-1) + torch.arange(count, device=device) * step
+    return places
 
 
 class UninitializedReadWarning(UserWarning):

@@ -13,10 +13,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
+import torch
 
 from ..hardware import documents as doc
 from .core import Access, PlainData, Record
+from .elements import offsets_of
 from .timeline import Pair, box_of, elements, overlap
 
 EXACT = 1 << 20
@@ -138,11 +139,5 @@ def share_elements(one: Access, other: Access) -> bool:
         return False
     if one.is_indirect or other.is_indirect or max(elements(one), elements(other)) > EXACT:
         return True
-    return bool(np.isin(_places(one), _places(other)).any())
-
-
-def _places(access: Access) -> np.ndarray:
-    places = np.array(access.offset)
-    for size, stride in zip(access.shape, access.strides, strict=True):
-        places = places[..., None] + np.arange(size) * stride
-    return places.ravel()
+    places = (each.offset + offsets_of(zip(each.strides, each.shape, strict=True)) for each in (one, other))
+    return bool(torch.isin(*places).any())

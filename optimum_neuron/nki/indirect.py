@@ -14,7 +14,7 @@ import torch
 
 from .core import Rule, current, kernel_line, refuse, require
 from .dtypes import bits_of, rounded
-from .elements import Elements
+from .elements import Elements, offsets_of
 from .tensor import CHOICES, NkiTensor, choice
 
 
@@ -54,12 +54,10 @@ class IndirectTensor(NkiTensor):
         # Row 0 in place of every row: views of the other dimensions are then views of this one.
         view = cls(tensor.storage, base.as_strided(counts, [0, *steps[1:]], base.storage_offset() + offset))
         rows = indices.integers().T.reshape(-1)[: counts[0]]
-        addresses = rows * row_step + offset
-        for place, (stride, count) in enumerate(pattern[1:], start=1):
-            addresses = addresses.unsqueeze(-1) + torch.arange(count, device=rows.device) * stride
-            assert addresses.dim() == place + 1
-        view.addresses = addresses
-        view.valid = ((rows >= 0) & (rows < num_rows)).reshape(-1, *[1] * (len(counts) - 1)).expand(counts)
+        places = offsets_of(pattern[1:], rows.device) + offset
+        rows = rows.reshape(-1, *[1] * places.dim())
+        view.addresses = rows * row_step + places
+        view.valid = ((rows >= 0) & (rows < num_rows)).expand(counts)
         view.skip = False
         view.indices, view.first, view.row_step, view.num_rows = indices, offset, row_step, num_rows
         view.steps = tuple(steps)

@@ -11,6 +11,7 @@ import torch
 from ..core import Core, Rule, require
 from ..cost import ASSUMED, ISA
 from ..dtypes import as_float32
+from ..elements import offsets_of
 from ..operators import OPERATORS, Operator
 from ..tensor import NkiTensor
 from . import rules
@@ -24,11 +25,8 @@ _ORDERED = ("equal", "less", "less_equal", "greater", "greater_equal")
 
 def affine_values(partitions: int, pattern: Sequence[Sequence[int]], offset: int, multiplier: int) -> torch.Tensor:
     """Return offset + partition * multiplier + the pattern's steps times its indices, one row for each partition."""
-    values = torch.zeros((), dtype=torch.int64)
-    for step, count in pattern:
-        values = values.unsqueeze(-1) + torch.arange(count) * step
     rows = torch.arange(partitions).unsqueeze(-1) * multiplier
-    return offset + rows + values.reshape(1, -1)
+    return offset + rows + offsets_of(pattern).reshape(1, -1)
 
 
 def _check_pattern(opcode: str, pattern: Sequence[Sequence[int]], tile: NkiTensor) -> None:

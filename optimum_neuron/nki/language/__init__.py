@@ -16,7 +16,7 @@ from ..tensor import NkiTensor
 from . import control, creation, data, objects
 from .control import no_reorder as no_reorder
 from .creation import fill as fill
-from .elementwise import apply as apply, promoted as promoted
+from .elementwise import COMPARISONS as COMPARISONS, apply as apply, promoted as promoted
 
 _NAMES = {
     "DType": str,

@@ -15,10 +15,11 @@ from ..operators import Operator
 from ..tensor import NkiTensor
 from .creation import copy, ndarray
 
-_COMPARISONS = frozenset(
+COMPARISONS = frozenset(
     {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
     | {"logical_and", "logical_or", "logical_xor", "logical_not"}
 )
+"""Operators that yield 0 or 1."""
 
 
 def apply(operator: Operator, *operands: object, **options: object) -> Any:
@@ -62,7 +63,7 @@ def promoted(*values: object) -> str:
 def _binary(operator: Operator, x: object, y: object, dtype: Dtype) -> NkiTensor:
     if not isinstance(x, NkiTensor) and not isinstance(y, NkiTensor):
         _require_tile(operator, x)
-    default = "uint8" if operator.name in _COMPARISONS else promoted(x, y)
+    default = "uint8" if operator.name in COMPARISONS else promoted(x, y)
     kind = default if dtype is None else "uint8" if dtype is bool else dtype_name(dtype)
     tiles = [_require_tile(operator, value) for value in (x, y) if isinstance(value, NkiTensor)]
     shape = broadcast_shape(operator.name, *tiles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..dtypes import FORMATS
+from ..language import COMPARISONS
 from ..memory import Buffer
 from ..operators import OPERATORS, Operator
 from . import grid as grid, reductions as reductions
@@ -13,15 +14,13 @@ from .indexing import mgrid
 from .published import LANGUAGE, published, signature_of
 from .tiles import OlderTensor, compute
 
-_COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
-_LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 _POSITIONAL_DTYPE = frozenset({"mod", "fmod"})
 
 
 def _publish(operator: Operator) -> None:
     """Make an operator a function of tiles, which is also what instructions take as `op`."""
     names = ("x", "y")[: operator.arity]
-    default = "bool" if operator.name in _COMPARISONS | _LOGICAL else "None"
+    default = "bool" if operator.name in COMPARISONS else "None"
     by_name = "" if operator.name in _POSITIONAL_DTYPE else "*"
     text = f"{' '.join(names)} {by_name} dtype={default} mask=None"
     signature = signature_of(text, {"bool": bool, "None": None})
