@@ -83,7 +83,7 @@ class IndirectTensor(NkiTensor):
         return () if self.indices is None else (self.indices,)
 
     def with_skip(self, skip: bool) -> Self:
-        self.skip = skip
+        self.skip = skip or (self.skip and self.indices is None)  # what a mask left out stays out
         return self
 
     def _view(self, data: torch.Tensor) -> NkiTensor:

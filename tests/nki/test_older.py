@@ -141,6 +141,23 @@ def test_other_slices_beside_one_behind_the_end_are_those_of_numpy(columns):
     assert shapes == [(128, wanted.shape[1])]
 
 
+@pytest.mark.parametrize("through", ["load", "store", "both"])
+def test_a_mask_that_leaves_no_block_is_one_of_loads_and_stores(through):
+    @jit
+    def body(x):
+        out = output((64, 48))
+        nl.store(out, 7.0)
+        i_p, i_f = nl.arange(64)[:, None], nl.arange(48)[None, :]
+        tile = nl.load(x[i_p, 47 - i_f], mask=None if through == "store" else i_p >= i_f)
+        nl.store(out[i_p, i_f], value=tile, mask=None if through == "load" else i_p >= i_f)
+        return out
+
+    x = normal(64, 48)
+    np.testing.assert_array_equal(np.tril(body(x)), np.tril(x[:, ::-1]))
+    if through != "load":
+        assert (body(x)[np.triu_indices(64, 1, 48)] == 7).all()
+
+
 def test_attention_by_instructions():
     def attention(q_DS, k_DS, v_SD):
         depth, length = q_DS.shape
