@@ -173,7 +173,7 @@ class Rule(enum.Enum):
     => Join masks with & and |, each comparison in parentheses."""
     MASK_SHAPE = """mask: A mask of shape {values.shape} for elements of shape {shape}.
     => Make the mask from the index tiles of the elements."""
-    MASK_WITHOUT_BLOCK = """mask: nl.{instruction} with a mask that leaves no block.
+    MASK_WITHOUT_BLOCK = """mask: {instruction} with a mask that leaves no block.
     => Use a mask that compares each index tile with a number, or nl.where before the reduction."""
     COLLECTIVES_DIFFER = """mismatch: Ranks of the group {group} call different collectives: rank {ranks[0]} calls
     {mine.opcode}{mine.terms} at {mine.line}, and rank {ranks[1]} calls {post.opcode}{post.terms} at {post.line}.

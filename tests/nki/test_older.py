@@ -158,6 +158,30 @@ def test_a_mask_that_leaves_no_block_is_one_of_loads_and_stores(through):
         assert (body(x)[np.triu_indices(64, 1, 48)] == 7).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
+def test_instructions_reduce_what_any_mask_leaves(dtype):
+    x = (100 * normal(64, 48) - 300).astype(np.int32).clip(0 if dtype == np.uint8 else None, 255).astype(dtype)
+    x += 3 * (dtype == np.uint8)
+
+    @jit
+    def body(x):
+        tile, mask = nl.load(x), nl.arange(64)[:, None] >= nl.arange(48)[None, :]
+        found = [nisa.tensor_reduce(op, tile, axis=(1,), mask=mask, keepdims=True) for op in (np.max, np.min)]
+        found += [nl.max(tile, axis=[1], mask=mask), nisa.tensor_partition_reduce(np.max, tile, mask=mask)]
+        outs = [output(one.shape, dtype) for one in found]
+        for out, one in zip(outs, found, strict=True):
+            nl.store(out, one)
+        return tuple(outs)
+
+    seen, wide = np.tri(64, 48, dtype=bool), x.astype(np.float64)
+    highest, lowest = np.where(seen, wide, -np.inf), np.where(seen, wide, np.inf)
+    largest, smallest, also_largest, over_rows = body(x)
+    np.testing.assert_array_equal(largest[:, 0], highest.max(1))
+    np.testing.assert_array_equal(smallest[:, 0], lowest.min(1))
+    np.testing.assert_array_equal(also_largest[:, 0], highest.max(1))
+    np.testing.assert_array_equal(over_rows[0], highest.max(0))
+
+
 def test_attention_by_instructions():
     def attention(q_DS, k_DS, v_SD):
         depth, length = q_DS.shape
@@ -230,6 +254,8 @@ ROW, COLUMN = nl.arange(128)[:, None], nl.arange(64)[None, :]
     [
         ("bounds", lambda x: nl.load(x[ROW + 1, COLUMN])),
         ("mask", lambda x: nl.var(nl.load(x), axis=1, mask=ROW >= COLUMN)),
+        ("mask", lambda x: nisa.bn_stats(nl.load(x), mask=ROW >= COLUMN)),
+        ("mask", lambda x: nisa.tensor_tensor_scan(nl.load(x), nl.load(x), 0, np.add, np.add, mask=ROW >= COLUMN)),
         ("affine", lambda x: nl.load(x[ROW, COLUMN * COLUMN // 64])),
         ("affine", lambda x: nisa.iota(ROW * COLUMN, nl.int32)),
         ("rank", lambda x: x[ROW]),

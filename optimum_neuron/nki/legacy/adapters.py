@@ -21,7 +21,7 @@ from ..operators import as_operator
 from ..tensor import NkiTensor
 from .indexing import Mask, Region
 from .published import ISA, listed, published, signature_of
-from .results import engine, machine, new_tile, place, reduce_cmd, vector
+from .results import engine, machine, new_tile, place, reduce_cmd, require_block, vector
 from .tiles import OlderTensor, nl, older, resolved
 
 FP32_MIN = float(np.finfo(np.float32).min)
@@ -94,6 +94,13 @@ ROWS = {
     ),
 }
 _WITHOUT_OPTIONS = frozenset({"sequence_bounds"})
+_ELEMENTWISE = frozenset(
+    (
+        *("activation", "dropout", "reciprocal", "scalar_tensor_tensor", "tensor_copy", "tensor_copy_dynamic_dst"),
+        *("tensor_copy_dynamic_src", "tensor_copy_predicated", "tensor_scalar", "tensor_tensor"),
+    )
+)
+"""Instructions whose masks may leave out any elements, if they reduce nothing; of the others they leave a block."""
 
 
 def adapt(name: str, row: Row) -> None:
@@ -105,20 +112,19 @@ def adapt(name: str, row: Row) -> None:
         bound.apply_defaults()
         given = bound.arguments
         mask, dtype = given.pop("mask", None), given.pop("dtype", None)
+        whole = given[row.tiles[0]]
+        region = Region.of(mask if hasattr(whole, "shape") else None, np.shape(whole))
+        require_block(f"nisa.{name}", region, name in _ELEMENTWISE and given.get("reduce_res") is None)
         if "dst" in given:
             _write(instruction, row, given, mask, dtype)
             return None
-        whole = given[row.tiles[0]]
         tiles = {tile: resolved(given[tile], mask) for tile in row.tiles}
         main = tiles[row.tiles[0]]
         operands = {key: tiles[key] if key in tiles else _operand(key, value, main) for key, value in given.items()}
         if len(tiles) == 2 and all(tile.buffer is Buffer.psum for tile in tiles.values()):
             operands[row.tiles[1]] = nl.copy(tiles[row.tiles[1]])
         kind = dtype or row.dtype or promoted(*tiles.values())
-        sizes, region = tuple(whole.shape), Region.of(mask, tuple(whole.shape))
-        if row.shape is not None:
-            sizes = row.shape(sizes)
-        has_rows = row.shape is not None
+        has_rows, sizes = row.shape is not None, region.shape if row.shape is None else row.shape(region.shape)
         return new_tile(sizes, kind, region, lambda dst: instruction(dst=dst, **operands), rows_only=has_rows)
 
     function.__doc__ = instruction.__doc__

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from .. import instructions as ins
 from ..core import Rule, current, refuse, require
 from ..dtypes import Dtype
 from ..memory import Buffer
-from ..operators import OPERATORS, as_operator
+from ..operators import OPERATORS, Operator, as_operator
 from ..tensor import NkiTensor
 from . import adapters as adapters
 from .creation import fp32
 from .indexing import IndexTile, Mask, Region, steps_of
 from .published import ISA, listed, published
+from .reductions import filled
 from .results import (
     dge_mode as dge_modes,
     engine as engines,
@@ -29,6 +31,7 @@ from .results import (
     oob_mode as oob_modes,
     place,
     reduce_cmd as commands,
+    require_block,
     vector,
 )
 from .tiles import OlderTensor, Product, expect, fresh, masked, nl, older, resolved
@@ -89,6 +92,14 @@ def _on_chip(tile: NkiTensor) -> NkiTensor:
     return older(nl.copy(tile))
 
 
+def _of_block(instruction: str, data: Any, mask: Mask, region: Region, operator: Operator) -> NkiTensor:
+    """Return the block that a mask leaves of a tile; elements in it that the mask leaves out are neutral."""
+    if region.chosen is None:
+        tile: NkiTensor = resolved(data, mask)
+        return tile
+    return filled(instruction, resolved(data), region, operator.name).part(dataclasses.replace(region, chosen=None))
+
+
 @published(ISA)
 def tensor_reduce(
     op: Any,
@@ -102,10 +113,10 @@ def tensor_reduce(
 ) -> OlderTensor:
     """Reduce the last dimensions of what a mask leaves of a tile."""
     axes = tuple(sorted(dim % len(data.shape) for dim in ((axis,) if isinstance(axis, int) else axis)))
-    tile, one = resolved(data, mask), as_operator(op)
+    region, one = Region.of(mask, tuple(data.shape)), as_operator(op)
+    tile = _of_block("nisa.tensor_reduce", data, mask, region, one)
     kept = tuple(size for dim, size in enumerate(data.shape) if dim not in axes)
     shape = tuple(1 if dim in axes else size for dim, size in enumerate(data.shape)) if keepdims else kept
-    region = Region.of(mask, tuple(data.shape))
     return new_tile(
         shape if len(shape) > 1 else (*shape, 1),
         tile.dtype if dtype is None else dtype,
@@ -118,7 +129,8 @@ def tensor_reduce(
 @published(ISA)
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Reduce the partitions of a tile to one."""
-    one, tile = as_operator(op), resolved(data, mask)
+    one = as_operator(op)
+    tile = _of_block("nisa.tensor_partition_reduce", data, mask, Region.of(mask, data.shape), one)
     return new_tile(
         (1, *data.shape[1:]),
         tile.dtype if dtype is None else dtype,
@@ -203,6 +215,7 @@ def select_reduce(
 ) -> None:
     """Take elements of a tile where a predicate holds and another value elsewhere, and reduce them."""
     target, chosen, first = resolved(dst, mask), resolved(predicate, mask), resolved(on_true, mask)
+    require_block("nisa.select_reduce", Region.of(mask, tuple(dst.shape)), reduce_res is None)
     require(dtype is None or dtype == target.dtype, Rule.SELECT_DTYPE, dtype=dtype, target=target)
     ins.select_reduce(
         target,

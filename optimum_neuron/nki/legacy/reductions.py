@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import torch
 
 from ..core import Rule, require
 from ..dtypes import Dtype
@@ -12,14 +15,17 @@ from .indexing import Mask, Region
 from .published import LANGUAGE, published
 from .tiles import OlderTensor, fresh, ins, masked, nl, older, resolved, widened
 
-_FILLED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
-"""Reductions whose neutral element takes the place of what a mask leaves out."""
+_OPERATORS = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 
 
 def reduce(name: str, x: Any, axis: Any, dtype: Dtype, mask: Mask, keepdims: bool) -> OlderTensor:
     """Compute a reduction of `nki.language` of what a mask leaves of a tile."""
     region = Region.of(mask, x.shape)
-    tile = filled(resolved(x), region, name) if region.chosen is not None else resolved(x, mask)
+    tile = (
+        filled(f"nl.{name}", resolved(x), region, _OPERATORS.get(name))
+        if region.chosen is not None
+        else resolved(x, mask)
+    )
     options: tuple[Any, ...] = () if name == "all" else (keepdims,)
     kind = ("float32" if not tile.storage.format.is_float and name == "mean" else None) if dtype is None else dtype
     part = getattr(nl, name)(tile, tuple(axis) if isinstance(axis, list) else axis, kind, *options)
@@ -29,12 +35,15 @@ def reduce(name: str, x: Any, axis: Any, dtype: Dtype, mask: Mask, keepdims: boo
     return masked(widened(part, rows.shape, rows), rows)
 
 
-def filled(tile: NkiTensor, region: Region, name: str) -> OlderTensor:
-    """Return a copy with the neutral element where a mask leaves elements out."""
-    require(name in _FILLED, Rule.MASK_WITHOUT_BLOCK, instruction=name)
-    result = fresh(tile.shape, tile.dtype)
-    neutral = OPERATORS[_FILLED[name]].identity
-    assert neutral is not None, "each of these reductions has a neutral element"
+def filled(instruction: str, tile: NkiTensor, region: Region, operator: str | None) -> OlderTensor:
+    """Return a copy with an operator's neutral element where a mask leaves elements out, so a block is left."""
+    row = OPERATORS.get(operator or "")
+    has_neutral = row is not None and row.identity is not None and not row.is_bitwise
+    require(has_neutral, Rule.MASK_WITHOUT_BLOCK, instruction=instruction)
+    assert row is not None and row.identity is not None
+    result, neutral, kind = fresh(tile.shape, tile.dtype), row.identity, tile.storage.format
+    if not kind.is_float and math.isinf(neutral):
+        neutral = torch.iinfo(kind.storage).max if neutral > 0 else torch.iinfo(kind.storage).min
     ins.memset(result, neutral)
     source = older(tile).part(region)
     result.part(region).copy_from(source)
@@ -73,7 +82,7 @@ def softmax(
 ) -> OlderTensor:
     """Return the softmax over the last dimensions, of what a mask leaves."""
     region = Region.of(mask, x.shape)
-    tile = filled(resolved(x), region, "max") if region.chosen is not None else resolved(x, mask)
+    tile = filled("nl.softmax", resolved(x), region, "maximum") if region.chosen is not None else resolved(x, mask)
     part = nl.softmax(tile, tuple(axis) if isinstance(axis, list) else axis, compute_dtype if dtype is None else dtype)
     if region.is_all:
         return older(part)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import instructions as ins
+from ..core import Rule, require
 from ..dtypes import Dtype
 from ..tensor import NkiTensor
 from .indexing import Mask, Region
@@ -50,6 +51,11 @@ def new_tile(
     if not region.is_empty:
         write(result.part(region))
     return masked(result, region)
+
+
+def require_block(instruction: str, region: Region, is_elementwise: bool) -> None:
+    """Require a mask that leaves a block, unless each element of the result is that of one element."""
+    require(is_elementwise or region.chosen is None, Rule.MASK_WITHOUT_BLOCK, instruction=instruction)
 
 
 def like(data: Any, dtype: Dtype, mask: Mask, write: Callable[[NkiTensor], object]) -> OlderTensor:
