@@ -65,11 +65,6 @@ class LineChange(PlainData):
         moved = {engine: round(after.get(engine, 0.0) - before.get(engine, 0.0), 6) for engine in ENGINES}
         return {engine: us for engine, us in moved.items() if us}
 
-    @property
-    def size_us(self) -> float:
-        """Return the time that it moved, to and from all engines."""
-        return sum(map(abs, self.moved_us.values()))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison(PlainData):
@@ -118,7 +113,8 @@ def compare(before: Analysis, after: Analysis) -> Comparison:
         assert comparison.difference == 0 and {line.kind for line in comparison.lines} <= {"same", "changed", "added"}
         ```
     """
-    lines = sorted(_matched(costs_of(before), costs_of(after)), key=lambda line: -line.size_us)
+    found = _matched(costs_of(before), costs_of(after))
+    lines = sorted(found, key=lambda line: -sum(map(abs, line.moved_us.values())))
     return Comparison(
         before=before, after=after, lines=tuple(lines), difference=difference_of(before.result, after.result)
     )

@@ -55,7 +55,9 @@ class NkiTensor(Elements):
                 sizes.append(-((start - stop) // step))
                 steps.append(step * strides[dim])
             else:
-                start = self._checked_index(int(item), shape[dim], dim)
+                index, size = int(item), shape[dim]
+                require(-size <= index < size, Rule.INDEX, index=index, dim=dim, tensor=self.name, size=size)
+                start = index % size
                 if position == 0 and is_on_chip:
                     sizes.append(1)
                     steps.append(strides[dim])
@@ -66,12 +68,15 @@ class NkiTensor(Elements):
             steps.append(1)
         return self._view(data.as_strided(sizes, steps, first))
 
+    def is_same_view(self, other: object) -> bool:
+        """Return whether something is the same part of the same memory."""
+        if not isinstance(other, NkiTensor) or other.storage is not self.storage:
+            return False
+        return (other.offset, other.shape, other.strides) == (self.offset, self.shape, self.strides)
+
     def __setitem__(self, key: object, value: object) -> None:
-        target = self[key]
-        if isinstance(value, NkiTensor):
-            same = value.storage is self.storage and value.offset == target.offset
-            if same and value.strides == target.strides and value.shape == target.shape:
-                return
+        if self[key].is_same_view(value):
+            return
         refuse(Rule.ASSIGNMENT, of=self)
 
     def _full_key(self, key: object) -> list[Any]:
@@ -94,10 +99,6 @@ class NkiTensor(Elements):
         if step < 1 or start < 0 or stop > size or start > stop:
             refuse(Rule.SLICE, of=self, start=start, stop=stop, step=step, dim=dim, size=size)
         return start, stop, step
-
-    def _checked_index(self, index: int, size: int, dim: int) -> int:
-        require(-size <= index < size, Rule.INDEX, index=index, dim=dim, tensor=self.name, size=size)
-        return index % size
 
     def _free_dim(self, dim: int, action: str) -> int:
         place = dim % self.ndim if -self.ndim <= dim < self.ndim else dim
@@ -148,14 +149,10 @@ class NkiTensor(Elements):
         """
         return CHOICES["chosen_columns"](self, index, index.size if num_elem is None else num_elem)
 
-    @property
-    def _keeps_first(self) -> bool:
-        """Whether dimension 0 stays first."""
-        return self.buffer.is_on_chip or self.is_indirect()
-
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Return the dimensions in another order; the partition dimension of an on-chip tensor stays first."""
-        fits = sorted(dims) == list(range(self.ndim)) and (dims[0] == 0 or not self._keeps_first)
+        keeps_first = self.buffer.is_on_chip or self.is_indirect()
+        fits = sorted(dims) == list(range(self.ndim)) and (dims[0] == 0 or not keeps_first)
         require(fits, Rule.PERMUTATION, of=self, dims=tuple(dims))
         return self._view(self.data.permute(*dims))
 

@@ -387,7 +387,8 @@ def _check_operands(instruction: Instruction, tiles: Mapping[str, NkiTensor]) ->
     opcode = instruction.OPCODE
     for name in tiles.keys() & instruction.DTYPES.keys():
         rules.dtype_among(opcode, name, tiles[name], instruction.DTYPES[name])
-    rules.same_dtype(opcode, **{name: tiles[name] for name in instruction.SAME_DTYPE if name in tiles})
+    dtypes = {name: tiles[name].dtype for name in instruction.SAME_DTYPE if name in tiles}
+    require(len(set(dtypes.values())) <= 1, Rule.SAME_DTYPE, opcode=opcode, dtypes=dtypes)
     for name, choices in instruction.CHOICES.items():
         value = getattr(instruction, name)
         if value is not None:

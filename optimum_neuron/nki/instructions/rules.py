@@ -68,12 +68,6 @@ def same_elements(opcode: str, dst: NkiTensor, src: NkiTensor) -> None:
     require(dst.size == src.size, Rule.SAME_ELEMENTS, opcode=opcode, src=src, dst=dst)
 
 
-def same_dtype(opcode: str, **tiles: NkiTensor) -> None:
-    """Require tiles of one dtype."""
-    dtypes = {name: tile.dtype for name, tile in tiles.items()}
-    require(len(set(dtypes.values())) <= 1, Rule.SAME_DTYPE, opcode=opcode, dtypes=dtypes)
-
-
 def limit(opcode: str, what: str, value: int, maximum: int) -> None:
     """Require a size of at most a maximum."""
     require(value <= maximum, Rule.MAXIMUM, opcode=opcode, what=what, value=value, maximum=maximum)

@@ -98,7 +98,10 @@ class _Reader:
 
     def _read(self, kind: str, parts: object, depth: int = 0) -> Any:
         if kind == "affine":
-            return _affine(parts, depth)
+            base, *steps = (_of(int, value) for value in _of(list, parts))
+            if len(steps) != depth:
+                raise ValueError(f"a number has {len(steps)} steps in {depth} loops")
+            return doc.Affine(base, tuple(steps))
         return doc.OPERANDS[kind](*self._fields(doc.OPERANDS[kind], parts, depth))
 
     def _operand(self, value: object, depth: int) -> Any:
@@ -163,10 +166,3 @@ def _index(value: Any) -> int:
 
 def _sizes(values: object) -> tuple[int, ...]:
     return tuple(_index(value) for value in _of(list, values))
-
-
-def _affine(values: object, depth: int) -> doc.Affine:
-    base, *steps = (_of(int, value) for value in _of(list, values))
-    if len(steps) != depth:
-        raise ValueError(f"a number has {len(steps)} steps in {depth} loops")
-    return doc.Affine(base, tuple(steps))
