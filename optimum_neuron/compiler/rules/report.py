@@ -254,7 +254,7 @@ def count_rulings(rulings: Iterable[Ruling]) -> tuple[OpCount, ...]:
     for r in rulings:
         groups.setdefault(group_key(r), []).append(r)
     counts = [_count(group) for group in groups.values()]
-    return tuple(sorted(counts, key=lambda c: (_ORDER.index(c.verdict), -c.count if c.verdict in PLACED else 0)))
+    return tuple(sorted(counts, key=lambda c: (_ORDER.index(c.verdict), c.verdict in PLACED and -c.count)))
 
 
 def group_key(ruling: Ruling) -> tuple[Any, ...]:

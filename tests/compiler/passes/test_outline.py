@@ -106,9 +106,31 @@ def test_strided_tensors_that_are_written_by_their_own_part_or_no_views_are_take
     torch.testing.assert_close(run_program(program, model, [x])["output"], model(x))
 
 
-def test_view_written_elsewhere_is_refused():
+class TurnsBack(nn.Module):
+    """Its layers return a view, which is written right behind the last one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Turns() for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x.add_(1)
+
+
+class Turns(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+
+    def forward(self, x):
+        return super().forward(x).t()
+
+
+@pytest.mark.parametrize("model", [Turned(write=True), TurnsBack()])
+def test_view_written_elsewhere_is_refused(model):
     with raises(CaptureError) as error:
-        outlined(Turned(write=True), spec(4, 3))
+        outlined(model, spec(4, 4))
     lines = error.value.details["source_lines"]
     assert lines and all("test_outline.py:" in line and line in str(error.value) for line in lines)
 

@@ -144,23 +144,24 @@ def test_memory_and_work_are_those_of_each_stage(whole, divided):
 
 
 def of_calls(*calls):
-    """A program whose calls read a state each; without results, so that nothing is sent."""
-    made = [Call(subprogram="body", inputs=(f"state:{name}",), outputs=(), module_path=path) for path, name in calls]
+    """A program whose calls read a value each; without results, so that nothing is sent."""
+    made = [Call(subprogram="body", inputs=(value,), outputs=(), module_path=path) for path, value in calls]
     graph = Graph(name="graph", inputs={}, outputs={}, calls=tuple(made))
     body = SimpleNamespace(mutated=())
     return Program(graphs={"graph": graph}, subprograms={"body": body}, weights={}, states={}, constants={})
 
 
 def test_code_outside_of_the_layers_is_of_the_stage_of_the_layer_before():
-    program = of_calls(("", "table"), ("layers.0", "a"), ("layers.1", "b"), ("", "b"))
-    assert [call.stage for call in divide_into_stages(program, 2).graphs["graph"].calls] == [0, 0, 1, 1]
+    for first in ("state:table", "input:x"):
+        program = of_calls(("", first), ("layers.0", "state:a"), ("layers.1", "state:b"), ("", "state:b"))
+        assert [call.stage for call in divide_into_stages(program, 2).graphs["graph"].calls] == [0, 0, 1, 1]
     with raises(ModelError, option="pipeline_parallel_size", value=2, num_layers=1):
-        divide_into_stages(of_calls(("", "a"), ("", "b")), 2)
+        divide_into_stages(of_calls(("", "state:a"), ("", "state:b")), 2)
 
 
 @pytest.mark.parametrize(("path", "place"), [("", "code outside of the layers"), ("layers.2", "layers.2")])
 def test_a_state_that_two_stages_read_is_refused(path, place):
-    program = of_calls(("layers.0", "a"), ("layers.1", "b"), (path, "a"))
+    program = of_calls(("layers.0", "state:a"), ("layers.1", "state:b"), (path, "state:a"))
     with raises(ModelError, option="pipeline_parallel_size", module_path=path) as error:
         divide_into_stages(program, 2)
     assert place in str(error.value)

@@ -1,5 +1,7 @@
 """The registry is complete, consistent, and limited to existing operators and published codes."""
 
+import importlib
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -38,6 +40,15 @@ def test_every_operator_on_published_list_has_rule():
     existing = {name for name in TORCH_NEURONX_ATEN if exists(f"aten.{name}")}
     assert len(existing) >= 40
     assert [name for name in sorted(existing) if find_rule(f"aten.{name}.default") is None] == []
+
+
+def test_every_module_of_the_package_is_imported_for_its_rules(monkeypatch):
+    imported, import_module = [], importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or import_module(name))
+    assert base._rules.__wrapped__() is base._RULES
+    package, *modules = imported
+    names = {path.stem for path in Path(base.__file__).parent.glob("*.py")} - {"__init__"}
+    assert package == base.__name__.removesuffix(".base") and sorted(modules) == sorted(f"{package}.{n}" for n in names)
 
 
 def test_one_rule_covers_overloads_and_in_place_forms():

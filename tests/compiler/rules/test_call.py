@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from optimum_neuron.base.core import TensorSpec
-from optimum_neuron.compiler.rules import OpCall, base_name, op_name, operator_of
+from optimum_neuron.compiler.rules import OpCall, base_name, op_name, operator_of, region_of
 from optimum_neuron.compiler.rules.call import FUNCTIONALIZED
 from optimum_neuron.errors import ConfigError
 from tests.raising import raises
@@ -98,6 +98,26 @@ def test_operators_that_write_to_their_arguments_are_found_in_their_wrapper(name
     inside = torch.ops.aten.add_.Tensor
     node = graph.call_function(getattr(torch.ops.higher_order, name), (inside,), {"other": graph.placeholder("x")})
     assert operator_of(node) is inside
+
+
+@pytest.mark.parametrize("target", [torch.ops.aten.relu.default, torch.ops.higher_order.cond, operator.getitem])
+def test_calls_without_a_wrapper_are_their_own_operators(target):
+    graph = torch.fx.Graph()
+    assert operator_of(graph.call_function(target, (graph.placeholder("x"), 0))) is target
+
+
+def test_parts_of_a_region():
+    graph, wrappers = torch.fx.Graph(), torch.ops.higher_order
+    inside, x, y = map(graph.placeholder, ("inside", "x", "y"))
+    settings = ("cpu", torch.bfloat16, True, False)
+    region = graph.call_function(wrappers.wrap_with_autocast, (*settings, inside, x, y))
+    assert region_of(region) == (settings, inside, (x, y))
+    assert region_of(graph.call_function(wrappers.wrap_with_set_grad_enabled, (False, inside))) == (
+        (False,),
+        inside,
+        (),
+    )
+    assert region_of(graph.call_function(torch.ops.aten.add.Tensor, (x, y))) is None and region_of(x) is None
 
 
 def test_arguments_in_the_graph_are_found_by_name():

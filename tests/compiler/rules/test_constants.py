@@ -108,7 +108,7 @@ def test_a_mask_takes_as_many_dimensions_as_it_has():
     mask.meta["val"] = torch.ones(3, 4, dtype=torch.bool)
     last, beyond = positions(5, 0), positions(6, 0)
     assert outside_of_any((3, 4, 5), [mask, last]) is None and outside_of_any((3, 4, 5), [mask, beyond]) == (5, 5)
-    assert outside_of_any((3, 5), [None, last]) is None and outside_of_any((3, 5), [None, beyond]) == (5, 5)
+    assert outside_of_any((3, 5, 9), [None, last]) is None and outside_of_any((3, 5, 9), [None, beyond]) == (5, 5)
 
 
 def test_results_of_plain_functions_are_no_constants(export):

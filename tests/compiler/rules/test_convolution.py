@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from optimum_neuron.compiler.rules import check_graph
+from optimum_neuron.hardware import TARGETS
+
 IMAGE, KERNEL = torch.randn(1, 2, 8, 8), torch.randn(2, 2, 3, 3)
 
 
@@ -41,3 +44,14 @@ def test_gradient_of_input_is_transposed_convolution(check):
     assert [r.code for r in check(gradient(False, True), small, IMAGE, KERNEL).refused] == ["NCC_EVRF010"]
     assert not check(gradient(False, False), small, IMAGE, KERNEL).refused
     assert not check(gradient(True, True), large, IMAGE, KERNEL).refused
+
+
+def test_one_number_stands_for_every_dimension():
+    graph = torch.fx.Graph()
+    x, kernel = graph.placeholder("x"), graph.placeholder("kernel")
+    x.meta["val"], kernel.meta["val"] = IMAGE, KERNEL
+    for stride in (1, 2):
+        node = graph.call_function(torch.ops.aten.conv_transpose2d.input, (x, kernel, None, stride, 0, 0, 1, 2))
+        node.meta["val"] = IMAGE
+    refused = check_graph(torch.fx.GraphModule({}, graph), TARGETS["inf2"]).refused
+    assert ["stride 2" in ruling.reason for ruling in refused] == [True]

@@ -1,5 +1,7 @@
 """torch's decomposition of one call."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -55,6 +57,28 @@ def test_no_tracer_runs_as_it_patches_modules_of_the_process(monkeypatch, export
 
 def test_custom_operator_cannot_be_decomposed(parts):
     assert parts(torch.histc, torch.randn(4)) is None
+
+
+def call_of(target):
+    graph = torch.fx.Graph()
+    node = graph.call_function(target, (graph.placeholder("x"),))
+    node.args[0].meta["val"] = node.meta["val"] = torch.ones(2)
+    return OpCall.from_node(node)
+
+
+def test_plain_function_is_not_decomposed():
+    assert decompose(call_of(torch.relu)) is None
+
+
+def test_warnings_of_a_decomposition_are_not_shown():
+    def warns(x):
+        warnings.warn("slow", stacklevel=1)
+        return x + 1
+
+    with torch.library._scoped_library("rules_test", "FRAGMENT") as library:
+        library.define("warns(Tensor x) -> Tensor")
+        library.impl("warns", warns, "CompositeImplicitAutograd")
+        assert [part.op for part in decompose(call_of(torch.ops.rules_test.warns.default))] == ["aten.add.Tensor"]
 
 
 def test_no_op_has_no_parts(parts):

@@ -27,6 +27,8 @@ def test_data_dependent_sizes_are_refused(check, function):
 def test_known_sizes_are_named_beside_unknown_ones(check):
     (error,) = check(lambda x: x.new_zeros(4, 0, 3)[x > 0], torch.randn(4)).refused[:1]
     assert error.rule == MAKES and "float32[?, 0, 3]" in error.reason
+    (error,) = check(lambda x: torch.unique(x, return_inverse=True)[0], torch.randn(4)).refused[:1]
+    assert "(float32[?], ? is unknown)" in error.reason
 
 
 def test_reading_value_is_refused(check):
@@ -41,6 +43,8 @@ def test_unknown_sizes_from_host_operators_are_refused(check):
 
     alone = check(run, torch.randn(4, 4))
     assert [(r.op, r.rule) for r in alone.refused] == [("aten.nonzero.default", MAKES), ("aten.add.Tensor", USES)]
+    summed = check(lambda x: torch.nonzero(x).sum(), torch.randn(4, 4)).refused
+    assert [(r.op, r.reason) for r in summed[1:]] == [("aten.sum.default", "it works on a size that is not known (u0)")]
     hosted = check(run, torch.randn(4, 4), allow_host_ops={"aten::nonzero", "aten::add"})
     assert [r.op for r in hosted.refused] == ["aten.add.Tensor"]
 
