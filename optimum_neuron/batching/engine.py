@@ -229,10 +229,11 @@ class Engine:
         # Steps return candidates of the device, if they were compiled so; chunks and checks do not.
         on_device = (results[TOP_LOGITS], results[TOP_TOKENS]) if NEXT_TOKEN in results else None
         if on_device is None:
-            largest, tokens = results["logits"].max(-1)
+            largest, tokens = results["logits"].max(1)
         else:
-            largest, tokens = on_device[0][:, 0], results[NEXT_TOKEN].flatten()
-            request.reading = request.reading or request.sampler.reading(on_device[0].shape[1])
+            values, _ = on_device
+            largest, tokens = values[:, 0], results[NEXT_TOKEN].flatten()
+            request.reading = request.reading or request.sampler.reading(values.shape[1])
         if not largest.isfinite().all():
             if request.candidates:
                 self._drop_draft(request)
@@ -241,7 +242,7 @@ class Engine:
         candidates, request.candidates = request.candidates, []
         self.counters.checks_total += bool(candidates)
         self.counters.candidate_tokens_total += len(candidates)
-        is_complete, num_before = False, len(request.answer)
+        num_before = len(request.answer)
         for candidate, logits_V, likeliest in zip([*candidates, None], results["logits"], tokens.tolist(), strict=True):
             plain = (likeliest, None)
             token, logprob = plain if request.sampler.is_plain else request.sampler.choose(logits_V, on_device)

@@ -184,8 +184,6 @@ class BatchingManager(Session):
     def cancel_request(self, request_id: str) -> None:
         """End a request with what it has by now; one that is over stays as it is."""
         self.engine.cancel(request_id)
-        with self._changed:
-            self._changed.notify_all()
 
     def _seed(self, number: int) -> int:
         if self.settings.seed is not None:

@@ -37,8 +37,9 @@ class Runner:
         self.chunk_sizes, self.num_slots = self._decoder.chunk_sizes, self._decoder.num_slots
         self.most_candidates = self._decoder.extend_length - 1
         """Tokens that one call checks behind the newest one."""
-        shapes = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
-        self.num_rows, self._width = shapes[0][0], max(shape[1] for shape in shapes)
+        tables = [program.graphs[name].inputs["block_table"].shape for name in self._steps.values()]
+        rows, widths = zip(*tables, strict=True)
+        self.num_rows, self._width = max(rows), max(widths)
         self._is_pool = pools_of(program, signature)
         self._slots_dim = [
             signature.states[name.rpartition(".")[0]].axes.index("block_size") if is_pool else -1
@@ -57,7 +58,7 @@ class Runner:
         """The pool for requests that begin now, with the host code that they run on."""
         self._state.executor = None
         self._tables_BM = torch.zeros(self.num_rows, self._width, dtype=torch.long)
-        self._num_listed = [0] * self.num_rows
+        self._num_listed: dict[int, int] = {}
         self._spoilt: list[bool] = []
         self._give_back = weakref.finalize(self, _give_back, loaded, self._state, self._spoilt)
 
@@ -154,14 +155,14 @@ class Runner:
         """Bring the row's table up to date; it changes when a request begins, goes on, or fills a block."""
         row, blocks = request.row, request.blocks
         assert row is not None
-        if self._num_listed[row] != len(blocks):
+        if self._num_listed.get(row) != len(blocks):
             self._tables_BM[row].zero_()
             self._tables_BM[row, : len(blocks)] = torch.tensor(blocks)
             self._num_listed[row] = len(blocks)
 
     def free_row(self, row: int) -> None:
         """Note that a row has another request from now on."""
-        self._num_listed[row] = 0
+        self._num_listed.pop(row, None)
 
     def save(self, blocks: Sequence[int], row: int) -> list[torch.Tensor]:
         """Copy blocks, and what a row has beside them, to the host."""

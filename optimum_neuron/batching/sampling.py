@@ -102,10 +102,10 @@ class Sampler:
         scores = logits_V[None].float().clone()
         scores = self.processors(self.ids, scores)
         if self.generator is None:
-            token = int(scores.argmax(-1))
+            token = int(scores.argmax())
         else:
-            token = int(torch.multinomial(scores.softmax(-1), 1, generator=self.generator))
-        logprob = float(scores.log_softmax(-1)[0, token]) if self.wants_logprobs else None
+            token = int(torch.multinomial(scores.softmax(1), 1, generator=self.generator))
+        logprob = float(scores.log_softmax(1)[0, token]) if self.wants_logprobs else None
         return token, logprob
 
     def ends_with(self, token: int, num_new: int) -> bool:
@@ -159,7 +159,7 @@ def make_sampler(
     max_new_tokens = _num_new_tokens(config.max_new_tokens, limit, len(prompt), num_slots)
     config.max_new_tokens, config.max_length = max_new_tokens, len(prompt) + max_new_tokens
     if config.min_new_tokens is not None:
-        config.min_length = len(prompt) + config.min_new_tokens
+        config.min_length = None  # it counts alone, as in `generate`
     model._prepare_special_tokens(config, True, device="cpu")
     processors = model._get_logits_processor(
         generation_config=config,

@@ -76,7 +76,7 @@ class Loaded(StandIn):
         if self.is_paged:
             shapes["block_table"] = (rows, sizes.get("num_slots", SLOTS) // BLOCK)
         is_chunk = self.is_paged and role in ("prefill", "score")
-        shapes |= {"num_new_tokens": (rows,)} if is_chunk or self.counts else {}
+        shapes |= {"num_new_tokens": (rows,)} if self.counts or (self.is_paged and role != "decode") else {}
         shapes |= {"state_row": (1,)} if is_chunk and self.counts else {}
         shapes |= {"last": (rows,)} if role == "prefill" else {}
         shapes |= {"adapter_index": (rows,)} if "adapter_index" in self.extras else {}
