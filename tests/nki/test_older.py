@@ -182,6 +182,23 @@ def test_instructions_reduce_what_any_mask_leaves(dtype):
     np.testing.assert_array_equal(over_rows[0], highest.max(0))
 
 
+def test_what_a_mask_leaves_may_be_smaller_than_the_tile():
+    @jit
+    def body(x):
+        tile, out, sums = nl.load(x), output(x.shape), output((1, 48))
+        i_p, i_f = nl.arange(8)[:, None], nl.arange(48)[None, :]
+        nl.store(out, 0.0)
+        nl.store(sums, 0.0)
+        nl.store(out, nisa.activation(np.exp, tile, mask=i_p >= i_f))
+        nl.store(sums, nisa.tensor_partition_reduce(np.add, tile, mask=i_f < 40))
+        return out, sums
+
+    x = normal(8, 48)
+    powers, sums = body(x)
+    np.testing.assert_allclose(powers[np.tril_indices(8, 0, 48)], np.exp(x)[np.tril_indices(8, 0, 48)], rtol=1e-6)
+    np.testing.assert_allclose(sums[0, :40], x.sum(0)[:40], rtol=1e-5)
+
+
 def test_attention_by_instructions():
     def attention(q_DS, k_DS, v_SD):
         depth, length = q_DS.shape

@@ -218,7 +218,9 @@ def part_of(tensor: NkiTensor, region: Region) -> NkiTensor:
         return block
     whole = tuple(slice(size) for size in region.sizes)
     places = addresses(np.ogrid[whole], block.data.stride(), region.sizes, whole) + block.offset
-    return _gathered(tensor, places, region.chosen, skip=True)
+    view = _gathered(tensor, places, region.chosen, skip=True)
+    view.steps = block.strides
+    return view
 
 
 def elements(tensor: NkiTensor, indices: Sequence[IndexTile], region: Region) -> NkiTensor:

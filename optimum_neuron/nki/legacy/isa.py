@@ -129,12 +129,12 @@ def tensor_reduce(
 @published(ISA)
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Mask = None, dtype: Dtype | None = None) -> OlderTensor:
     """Reduce the partitions of a tile to one."""
-    one = as_operator(op)
-    tile = _of_block("nisa.tensor_partition_reduce", data, mask, Region.of(mask, data.shape), one)
+    one, region = as_operator(op), Region.of(mask, data.shape)
+    tile = _of_block("nisa.tensor_partition_reduce", data, mask, region, one)
     return new_tile(
         (1, *data.shape[1:]),
         tile.dtype if dtype is None else dtype,
-        None,
+        Region((1, *data.shape[1:]), (slice(1), *region.block[1:])),
         lambda dst: ins.tensor_partition_reduce(dst, one, tile),
     )
 
