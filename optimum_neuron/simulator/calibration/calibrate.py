@@ -3,8 +3,8 @@
     calibration = calibrate(["results.csv"])
     calibration.write("mine.json")
 
-The published values and their spread are the prior (`spread` in `data/constants.json`), so a few values move constants
-little. Only the constants of the core generations and hosts that were measured move.
+The published values and their spread are the prior (`spread` in `data/constants.json`, and `update.as_published`), so a
+few values move constants little. Only the constants of the core generations and hosts that were measured move.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..result import WIDE, Quantity
 from .contradictions import FAR, why_contradicted
 from .predicting import NORMAL, Prediction, require_plausible
 from .reading import Graph, read_measurements
-from .update import Posterior, update
+from .update import Posterior, as_published, derivatives, update
 from .values import CalibratedValue
 
 if TYPE_CHECKING:
@@ -167,7 +167,10 @@ def _calibrated(predictions: list[Prediction], base: Constants, files: tuple[str
     measured = np.array([math.log(one.run.values[metric]) for one, metric in pairs])
     models = collections.Counter((str(one.first.model), metric) for one, metric in pairs)
     weights = np.array([models[str(one.first.model), metric] ** -0.5 for one, metric in pairs])
-    spreads = np.array([base.spread.get(name, UNKNOWN_SPREAD) for name in names])
+    common = np.array([one.common(quantity) for (one, _), quantity in zip(pairs, first, strict=True)])
+    unmoved = np.zeros(len(names))
+    slopes = derivatives(predict, unmoved, predict(unmoved), np.ones(len(names), bool))
+    spreads = as_published(np.array([base.spread.get(name, UNKNOWN_SPREAD) for name in names]), slopes, common)
     found = update(predict, measured, noise, weights, spreads)
     values = _values(pairs, first, noise, found, names)
     after = np.sqrt(np.diag(found.covariance))

@@ -92,8 +92,14 @@ class Prediction:
 
     def shared(self, metric: str) -> float:
         """Return the part of the variance of a value that others of its class on the same server have in common."""
-        if self.scale(metric) is None:
-            return 0.0
+        return 0.0 if self.scale(metric) is None else self._share
+
+    def common(self, quantity: Quantity) -> float:
+        """Return the deviation of the logarithm of what published values of a class on the same server have in common."""
+        return deviation(quantity) * math.sqrt(self._share)
+
+    @property
+    def _share(self) -> float:
         return SHARED if self.first.kind in FITTED and self.first.clients is None else SHARED_UNFITTED
 
     def is_inverse(self, metric: str) -> bool:

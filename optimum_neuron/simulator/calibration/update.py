@@ -88,7 +88,7 @@ def update(
 
         moved, predicted = start, predict(start)
         lowest = cost(moved, measured - predicted)
-        jacobian = _jacobian(predict, moved, predicted, np.ones(len(moved), bool))
+        jacobian = derivatives(predict, moved, predicted, np.ones(len(moved), bool))
         has_effect = np.abs(jacobian).max(axis=0) > 0
         for _ in range(NUM_STEPS):
             residuals = measured - predicted
@@ -104,7 +104,7 @@ def update(
             else:
                 return before, moved, predicted, jacobian
             moved, predicted = moved + part * step, found
-            jacobian = _jacobian(predict, moved, predicted, has_effect)
+            jacobian = derivatives(predict, moved, predicted, has_effect)
             if before - lowest < 1e-4 * before:
                 break
         return lowest, moved, predicted, jacobian
@@ -134,10 +134,17 @@ def _counts(sizes: np.ndarray, freedom: float) -> np.ndarray:
     return sizes**0 if math.isinf(freedom) else (freedom + 1) / (freedom + sizes**2)
 
 
-def _jacobian(
+def derivatives(
     predict: Callable[[np.ndarray], np.ndarray], moved: np.ndarray, predicted: np.ndarray, has_effect: np.ndarray
 ) -> np.ndarray:
-    """Return the derivatives by the constants that have an effect; 0 for the others."""
+    """Return the derivatives of predictions by the constants that have an effect; 0 for the others.
+
+    Args:
+        predict: as for `update`.
+        moved: moves of the logarithms of the constants.
+        predicted: logarithms of the predictions there.
+        has_effect: of each constant.
+    """
     import numpy as np
 
     found = np.zeros((len(predicted), len(moved)))
@@ -145,3 +152,21 @@ def _jacobian(
         step = np.where(np.arange(len(moved)) == column, STEP, 0.0)
         found[:, column] = (predict(moved + step) - predicted) / STEP
     return found
+
+
+def as_published(spreads: np.ndarray, slopes: np.ndarray, common: np.ndarray) -> np.ndarray:
+    """Return the spreads of constants before, as far as published values of the measured classes allow.
+
+    A fit leaves a constant open that hardly shows in published values, such as the host's time in large models. Where
+    it is most of a value, it may move the value no further than published values of the class are off together.
+
+    Args:
+        spreads: of the fit.
+        slopes: derivatives of the logarithms of the predictions by those of the constants.
+        common: deviation of each value that published values of its class on one server have in common.
+    """
+    import numpy as np
+
+    sizes = np.abs(slopes)
+    limits = np.where(sizes > 0, common[:, None] / np.maximum(sizes, 1e-12), np.inf).min(axis=0)
+    return np.minimum(spreads, limits)

@@ -20,7 +20,8 @@ from cases import read_rows
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import calibrate, compare, compare_run, constants, estimate, flat
-from optimum_neuron.simulator.calibration.update import update
+from optimum_neuron.simulator.calibration.predicting import SHARED
+from optimum_neuron.simulator.calibration.update import as_published, update
 from optimum_neuron.simulator.fitted import read_constants
 from tests.raising import raises
 from tests.simulator.calibration.conftest import GENAI_PERF, OPTIONS, PROFILE, VLLM_SERVE
@@ -109,6 +110,38 @@ def test_published_row_that_contradicts_moves_little(tmp_path, factor):
     assert max(abs(np.log(before[name] / without[name])) for name in without) < 0.05
     (value,) = [one for one in wrong.values if one.measured == factor * own[0].value]
     assert value.contradicted and value.counted < 0.05
+
+
+@pytest.mark.parametrize(("number", "factor"), [(1, 3.0), (3, 3.0), (1, 1 / 3)])
+def test_few_values_of_a_small_model_move_the_host_little(tmp_path, llama, number, factor):
+    """Its first token is mostly the host's time, which large models hardly show: the posterior, summed on a grid."""
+    first, host = estimate(llama, **OPTIONS).ttft_ms, "hosts.vllm.prefill_ms.others"
+    share, band = flat(constants())[host] / first.value, constants().bands["decoder.ttft_ms"]
+    deviation = np.log(band.high / band.low) / (2 * Normal(0.0, 1.0).icdf(torch.tensor(0.9)).item())
+    common, noise = np.sqrt(SHARED) * deviation, np.sqrt(1 - SHARED) * deviation
+    moves, factors = torch.linspace(-2.5, 2.5, 501)[:, None], torch.linspace(-1.2, 1.2, 301)[None, :]
+    predicted = torch.log(share * torch.exp(moves) + 1 - share) + factors
+    chance = number**0.5 * StudentT(4.0, predicted, noise).log_prob(torch.tensor(factor).log())
+    chance = chance + Normal(0.0, common / share).log_prob(moves) + Normal(0.0, common).log_prob(factors)
+    mean = (torch.softmax(chance.flatten(), 0).reshape(chance.shape) * moves).sum()
+    row = f"{llama},inf2.xlarge,2,4,256,{factor * first.value}"
+    found = calibrate([table(tmp_path, "ttft_ms", *[row] * number)])
+    assert flat(found.constants)[host] / flat(constants())[host] == pytest.approx(mean.exp().item(), rel=0.03)
+    assert 1 / 1.25 < mean.exp() < 1.25
+
+
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+def test_few_steps_of_a_small_model_move_no_constant_far(tmp_path, llama, factor):
+    row = f"{llama},inf2.xlarge,2,4,256,{factor * estimate(llama, **OPTIONS).tpot_ms.value}"
+    found = calibrate([table(tmp_path, "tpot_ms", *[row] * 3)])
+    assert all(1 / 1.25 < one["factor"] < 1.25 for one in found.moved())
+    assert max(value.counted for value in found.values) < 0.05
+
+
+def test_spreads_are_no_wider_than_published_values_allow():
+    slopes = np.array([[0.5, -0.1, 0.0], [0.2, 0.9, 0.0]])
+    found = as_published(np.array([0.4, 0.4, 0.4]), slopes, np.array([0.1, 0.09]))
+    assert found == pytest.approx([0.2, 0.1, 0.4])  # 0.1 / 0.5, 0.09 / 0.9, and a constant without an effect
 
 
 def test_values_that_contradict_have_a_reason(tmp_path, llama):
