@@ -95,7 +95,7 @@ class Prediction:
         return 0.0 if self.scale(metric) is None else self._share
 
     def common(self, quantity: Quantity) -> float:
-        """Return the deviation of the logarithm of what published values of a class on the same server have in common."""
+        """Return the deviation of a logarithm that published values of its class on one server have in common."""
         return deviation(quantity) * math.sqrt(self._share)
 
     @property
