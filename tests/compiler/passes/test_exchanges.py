@@ -1,5 +1,6 @@
 """Programs that cores share: cut where they exchange tensors, and computed by one host program."""
 
+import gc
 import operator
 
 import pytest
@@ -14,6 +15,7 @@ from optimum_neuron.compiler.passes.exchanges import host_exchange
 from optimum_neuron.nki import jit, language as nl
 from optimum_neuron.runtime import Executor
 from optimum_neuron.weights import Shard, Shards, even_split
+from tests.compiler.test_sources import num_sources
 from tests.programs import compile_module, run_program, spec
 
 NUM_CORES, SIZE, WIDTH = 3, 4, 6
@@ -131,6 +133,11 @@ class Summed(nn.Module):
 def test_sums_of_16_bit_numbers_are_rounded_once():
     program = compile_module(Summed(), {"x": spec(1, 1, dtype="bfloat16")}).program
     (subprogram,) = [one for one in program.subprograms.values() if collectives.exchange_of(one) is not None]
+    gc.collect()
+    before = num_sources()
+    host_exchange(subprogram, 3)
+    gc.collect()
+    assert num_sources() == before, "what is traced leaves no source"
     body = host_exchange(subprogram, 3).body
     parts = [torch.tensor([[value]], dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0)]
     assert body(*parts)[0].item() == 258.0
