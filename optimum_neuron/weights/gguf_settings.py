@@ -165,9 +165,10 @@ def _check_known(settings: Mapping[str, Any], config: PreTrainedConfig, file: Gg
     by_transformers = {
         name
         for model_type in (config.model_type, config.model_type.removesuffix("_text"))
-        for name, field in GGUF_CONFIG_MAPPING.get(model_type, {}).items()
-        if field is not None
+        for name in GGUF_CONFIG_MAPPING.get(model_type, {})
     }
+    if settings.get("expert_feed_forward_length") != settings.get("feed_forward_length"):
+        by_transformers.discard("expert_feed_forward_length")  # of MiniMax, it reads the other one alone
     has = _field_names(config)
     elsewhere = ("attention.value_length", "attention.sliding_window", "attention.head_count_kv", *_WITHOUT_EFFECT)
     for name, value in settings.items():

@@ -61,7 +61,6 @@ class MappedFile:
     """A safetensors file or buffer; `entries` lists its tensors."""
 
     def __init__(self, buffer: memoryview, name: str) -> None:
-        self.name = name
         self._buffer = buffer
         self.entries, self._data_begin = _parse_header(buffer, name)
 
@@ -85,6 +84,7 @@ class MappedFile:
 
         entries = [self.entries[name] for name in names]
         first = entries[0].spec
+        dtype = getattr(torch, first.dtype)
         if any(a.end != b.begin for a, b in zip(entries, entries[1:], strict=False)):
             return None
         if any(entry.spec.dtype != first.dtype for entry in entries):
@@ -92,16 +92,15 @@ class MappedFile:
         shape = (sum(entry.spec.shape[0] for entry in entries), *first.shape[1:]) if len(entries) > 1 else first.shape
         begin, end = self._data_begin + entries[0].begin, self._data_begin + entries[-1].end
         if begin == end:
-            return torch.empty(shape, dtype=getattr(torch, first.dtype)), False
+            return torch.empty(shape, dtype=dtype), False
         with warnings.catch_warnings():
             # A NEFF is mapped for reading only, and torch warns of that; weights are never written.
             warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
             data = torch.frombuffer(self._buffer, dtype=torch.uint8, count=end - begin, offset=begin)
-        size_bytes = first.size_bytes // max(first.num_elements, 1)
-        unaligned = data.data_ptr() % size_bytes != 0
+        unaligned = data.data_ptr() % dtype.itemsize != 0
         if unaligned:
             data = data.clone()  # the format does not promise alignment, torch needs it
-        return data.view(getattr(torch, first.dtype)).view(shape), unaligned
+        return data.view(dtype).view(shape), unaligned
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go in which tensors of the file are: whoever reads them again has them read from the file."""

@@ -8,6 +8,7 @@ has, and which scheme fits it, is read from its configuration in `sources/layout
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,8 @@ class PublishedSource:
 
     def drop_pages(self, names: Sequence[str]) -> None:
         """Let memory go that tensors of a file take."""
-        modules = [self.modules[name.removesuffix(".weight")] for name in names if not self.is_plain(name)]
-        plain = [name for name in names if self.is_plain(name)]
-        self._checkpoint.drop_pages([*plain, *(name for module in modules for name in module.stored.values())])
+        stored = [
+            [name] if self.is_plain(name) else self.modules[name.removesuffix(".weight")].stored.values()
+            for name in names
+        ]
+        self._checkpoint.drop_pages(list(itertools.chain.from_iterable(stored)))

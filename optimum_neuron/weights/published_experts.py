@@ -120,10 +120,10 @@ class PublishedExperts:
             return self._checkpoint.parts(self._renamed.get(name, name), scheme)
         experts, made = self._matrices[name], []
         for number in sorted(experts):
-            parts = [self._checkpoint.parts(matrix, scheme) for matrix in experts[number]]
-            if any(one is None for one in parts):
+            parts = [one for matrix in experts[number] if (one := self._checkpoint.parts(matrix, scheme)) is not None]
+            if len(parts) < len(experts[number]):
                 return None
-            made.append({part: torch.cat([one[part] for one in parts if one is not None]) for part in scheme.parts})
+            made.append({part: torch.cat([one[part] for one in parts]) for part in scheme.parts})
         return {part: torch.stack([one[part] for one in made]) for part in scheme.parts}
 
     def drop_pages(self, names: Sequence[str]) -> None:

@@ -99,8 +99,8 @@ class Scheme:
         group_size = int(size or (RUN if kind in ("int4", "mxfp4") else 0))
         is_wrong = group_size % RUN or (size and not group_size) or (size and kind == "mxfp4")
         if not kind or is_wrong or (zeros and kind != "int4") or (dynamic and group_size):
-            hint = f"Pass {', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128; groups have a multiple "
-            hint += f"of {RUN} inputs."
+            forms = f"{', '.join(SCHEME_NAMES)}, int8-dynamic, int4-g128-zp, or fp8-g128"
+            hint = f"Pass {forms}; groups have a multiple of {RUN} inputs."
             raise ConfigError(f"quantization={text!r} is not supported.", hint=hint, option="quantization", value=text)
         return cls(kind=kind, group_size=group_size, has_zeros=bool(zeros), is_dynamic=bool(dynamic))
 
@@ -132,7 +132,7 @@ class Scheme:
         if self.has_zeros:
             low_OG, high_OG = weight_OGI.amin(2).clamp(max=0), weight_OGI.amax(2).clamp(min=0)
             scale_OG = _nonzero((high_OG - low_OG) / 15, dtype)
-            zero_OG = (-low_OG / scale_OG.float()).round().clamp(0, 15)
+            zero_OG = (-low_OG / scale_OG.float()).round()  # at most 15: scales are normal numbers
             numbers = (weight_OGI / scale_OG.float()[..., None]).round() + zero_OG[..., None]
             return {
                 "values": pack_nibbles(numbers.clamp(0, 15).flatten(1)),
@@ -143,7 +143,7 @@ class Scheme:
             # The largest weight becomes -8, whatever its sign: as in Q4_0, all 16 numbers are used.
             largest_OG = weight_OGI.gather(2, weight_OGI.abs().argmax(2, keepdim=True)).squeeze(2)
             scale_OG = _nonzero(largest_OG / -SYMMETRIC_ZERO, dtype)
-            numbers = (weight_OGI / scale_OG.float()[..., None]).round().clamp(-8, 7).flatten(1)
+            numbers = (weight_OGI / scale_OG.float()[..., None]).round().clamp(max=7).flatten(1)
             return {"values": pack_nibbles(numbers + SYMMETRIC_ZERO), "scale": scale_OG}
         limit = LIMITS[self.kind]
         scale_OG = _nonzero(weight_OGI.abs().amax(2) / limit, dtype)

@@ -173,11 +173,11 @@ def joined_split(splits: Sequence[Split]) -> Split:
         _joined(
             [
                 (start if start == ZEROS else start + offset, length)
-                for offset, split in zip(starts, splits, strict=True)
-                for start, length in split.parts[rank]
+                for offset, ranges in zip(starts, of_rank, strict=True)
+                for start, length in ranges
             ]
         )
-        for rank in range(len(splits[0].parts))
+        for of_rank in zip(*(split.parts for split in splits), strict=True)
     )
     return Split(size=sum(split.size for split in splits), parts=parts)
 

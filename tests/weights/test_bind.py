@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from optimum_neuron.base.core import TensorSpec
 from optimum_neuron.errors import WeightsError
-from optimum_neuron.weights import Checkpoint, StateDict, bind_weights
+from optimum_neuron.weights import Checkpoint, Shard, Shards, StateDict, bind_weights, first_split
 from tests.raising import raises
 
 
@@ -63,6 +63,15 @@ def test_sources_of_several_dtypes_are_joined_in_programs(tmp_path):
     source = StateDict(tensors={"a": torch.ones(1, 2), "b": torch.ones(1, 2, dtype=torch.bfloat16)}, origin="memory")
     bound = bind_weights({"x": spec(2, 2, dtype="bfloat16")}, {"x": ("a", "b")}, source)
     assert bound.tensors["x"].dtype == torch.bfloat16 and bound.copied_bytes == 8
+
+
+def test_cores_without_a_part_share_zeros(checkpoint):
+    """The first of three cores has a bias; of the others, one has zeros and the other the same zeros."""
+    specs, shards = {"x": spec(3)}, Shards(3, {"x": Shard(0, (first_split(3, 3),))})
+    bound = bind_weights(specs, {"x": ("d",)}, checkpoint, shards)
+    assert (bound.mapped_bytes, bound.copied_bytes) == (12, 12)
+    assert torch.equal(bound.tensors["x@0"], checkpoint.join(["d"])[0]) and not bound.tensors["x@1"].any()
+    assert bound.tensors["x@2"].data_ptr() == bound.tensors["x@1"].data_ptr() != bound.tensors["x@0"].data_ptr()
 
 
 def test_every_problem_is_listed_with_nearest_names():

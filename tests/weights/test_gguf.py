@@ -82,6 +82,8 @@ def test_numbers_of_a_scheme_are_stored_as_they_are(form, scheme, source, matric
 def test_experts_and_names_that_the_file_lacks(source, matrices):
     experts, is_copied = source.join(["experts"])
     assert torch.equal(experts, torch.stack([read(matrices["F32"], "Q8_0")] * 2)) and is_copied
+    parts = source.parts("experts", Scheme.parse("int8-g32"))
+    assert torch.equal(dequantize(parts["values"], parts["scale"]), experts)
     assert "other" not in source.specs and source.scheme_of("F16") is None and source.origin.endswith("m.gguf")
 
 

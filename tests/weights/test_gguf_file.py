@@ -114,6 +114,11 @@ def test_the_last_tensor_ends_with_the_file():
     with pytest.raises(WeightsError) as failure:
         GgufFile(memoryview(bytearray(whole[:-1])), "m.gguf")
     assert failure.value.details["tensors"] == ["u"]
+    names = "abcdef"
+    places = header(tensors=tuple(text(name.encode()) + tensor(32)[len(text(b"t")) :] for name in names))
+    with pytest.raises(WeightsError) as failure:
+        GgufFile(memoryview(places), "m.gguf")
+    assert failure.value.details["tensors"] == [*names] and "a, b, c, d, and 2 more" in failure.value.message
 
 
 def lists(depth: int) -> bytes:

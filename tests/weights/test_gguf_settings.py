@@ -194,6 +194,18 @@ def test_tensors_that_nothing_reads_are_named():
     with raises(ModelError, tensors=["b"]):
         require_all_read(file, {"a"})
     require_all_read(file, {"a", "b"})
+    with raises(ModelError, tensors=[*"bcdefg"]) as error:
+        require_all_read(SimpleNamespace(name="m.gguf", settings={}, entries=dict.fromkeys("abcdefg")), {"a"})
+    assert "b, c, d, e, and 2 more" in error.value.message
+
+
+def test_experts_of_minimax_have_the_width_of_both_settings(tmp_path):
+    """llama.cpp writes `intermediate_size` under two names (MiniMaxM2Model); transformers reads one of them."""
+    widths = {"feed_forward_length": 96, "expert_feed_forward_length": 96, "expert_count": 8, "expert_used_count": 2}
+    config = applied(tmp_path, "minimax_m2", widths, architecture="minimax-m2")
+    assert (config.intermediate_size, config.num_local_experts, config.num_experts_per_tok) == (96, 8, 2)
+    with raises(ModelError, key="minimax-m2.expert_feed_forward_length"):
+        applied(tmp_path, "minimax_m2", widths | {"expert_feed_forward_length": 64}, architecture="minimax-m2")
 
 
 @pytest.mark.parametrize(
@@ -239,6 +251,8 @@ def test_equal_numbers_of_all_layers_are_one_number(tmp_path):
     one = {"attention.head_count_kv": 2, "attention.key_length": 8, "feed_forward_length": 96}
     lists = {key: [number] * 2 for key, number in one.items()}
     assert applied(tmp_path, "llama", lists).to_dict() == applied(tmp_path, "llama", one).to_dict()
+    alone = applied(tmp_path, "llama", {"block_count": 1, "feed_forward_length": [96]})
+    assert (alone.num_hidden_layers, alone.intermediate_size) == (1, 96)
     config = applied(tmp_path, "lfm2", {"attention.head_count_kv": [0, 2]}, num_key_value_heads=1)
     assert config.num_key_value_heads == 1
     assert applied(tmp_path, "llama", {"feed_forward_length": [96, 64]}, intermediate_size=9).intermediate_size == 9

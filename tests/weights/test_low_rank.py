@@ -43,5 +43,7 @@ def test_divided_outputs_and_inputs():
 
 def test_problems_name_the_module():
     tensors = {"x.A": torch.zeros(2, 2, 5), "x.B": torch.zeros(2, 4, 2)}
+    fused, good = stack(tensors, {"q": 3, "k": 1}, ("q",)), (torch.zeros(1, 5), torch.zeros(3, 1))
+    assert list(fused.problems({"q": good, "another": good})) == []
     (problem,) = stack(tensors, {"q": 4}, ("q",)).problems({"q": (torch.zeros(1, 6), torch.zeros(4, 1))})
     assert problem == "q has 4 x 6 elements, compiled for 4 x 5"

@@ -53,6 +53,19 @@ def test_error_is_half_a_step(name, steps):
     assert error.max() <= steps
 
 
+@pytest.mark.parametrize("name", ["int4-g32", "int4-g32-zp"])
+def test_every_weight_becomes_the_nearest_of_16_numbers(name):
+    """Also where the largest and the smallest weight are as far from zero, and where scales are the least."""
+    weight = torch.cat([WEIGHT, 2 * WEIGHT.sign(), -WEIGHT.abs(), 1e-5 * WEIGHT])
+    parts = Scheme.parse(name).quantize(weight)
+    scale, zero = parts["scale"].float()[..., None], parts.get("zero", torch.tensor([8]))[..., None]
+    levels = (torch.arange(16) - zero.float()) * scale
+    groups = weight.unflatten(1, (-1, 32))
+    result = dequantize(parts["values"], parts["scale"], parts.get("zero")).unflatten(1, (-1, 32))
+    nearest = (groups[..., None] - levels[..., None, :]).abs().amin(-1)
+    torch.testing.assert_close((groups - result).abs(), nearest, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["int8", "int4", "int4-g32-zp", "fp8"])
 def test_rows_of_zeros_stay_zeros(name):
     parts = Scheme.parse(name).quantize(torch.zeros(2, 64))
@@ -114,6 +127,7 @@ def test_names_of_recipes_are_read_again():
             recipe = Recipe("a.weight", Scheme.parse(name), part, is_transposed)
             assert recipe_of(recipe.name) == recipe and recipe.scheme.name == name
     assert recipe.name == "a.weight:fp8-g32-t.scale" and Scheme.parse("int8").fits(3)
+    assert Recipe("a.weight", Scheme.parse("int8"), "values").name == "a.weight:int8", "as saved folders have it"
 
 
 def test_tensors_are_made_once_and_the_values_of_the_last_weight_are_kept():
