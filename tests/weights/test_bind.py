@@ -66,8 +66,8 @@ def test_sources_of_several_dtypes_are_joined_in_programs(tmp_path):
 
 
 def test_cores_without_a_part_share_zeros(checkpoint):
-    """The first of three cores has a bias; of the others, one has zeros and the other the same zeros."""
-    specs, shards = {"x": spec(3)}, Shards(3, {"x": Shard(0, (first_split(3, 3),))})
+    """The first of four cores has a bias; the others have the same zeros."""
+    specs, shards = {"x": spec(3)}, Shards(4, {"x": Shard(0, (first_split(3, 4),))})
     bound = bind_weights(specs, {"x": ("d",)}, checkpoint, shards)
     assert (bound.mapped_bytes, bound.copied_bytes) == (12, 12)
     assert torch.equal(bound.tensors["x@0"], checkpoint.join(["d"])[0]) and not bound.tensors["x@1"].any()
