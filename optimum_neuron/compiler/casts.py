@@ -27,7 +27,7 @@ def write_casts(module: fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         if (region := region_of(node)) is not None:
             settings, inside, _ = region
-            with _autocast(*settings) if len(settings) > 1 else contextlib.nullcontext():
+            with _autocast(*settings) if str(node.target) == "wrap_with_autocast" else contextlib.nullcontext():
                 write_casts(module.get_submodule(inside.target))
         elif torch.is_autocast_enabled("cpu") and isinstance(node.target, OpOverload) and not writes(node):
             _write(node)
@@ -71,7 +71,7 @@ class _Seen(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _CAST and "dtype" in kwargs:
             self.casts.append((id(args[0]), kwargs["dtype"]))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)  # torch passes both
 
 
 def _casts(node: fx.Node) -> list[tuple[int, torch.dtype]]:

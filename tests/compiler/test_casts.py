@@ -88,7 +88,11 @@ def test_regions_inside_regions():
                 exact = x @ y
             with torch.enable_grad():
                 both = x.bfloat16() @ y
-        return wide + exact - (x @ y) * both
+        with torch.enable_grad():
+            exact = exact - x @ y
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                narrow = y @ x
+        return wide + exact - (x @ y) * both + narrow.float()
 
     x, y = torch.randn(2, 4, 4)
     _, actual, expected = computed(Calls(function), x, y)
@@ -104,5 +108,6 @@ def test_casts_that_a_graph_cannot_say_are_refused():
 
     module = Calls(function)
     module.lstm = lstm
-    with raises(CaptureError, op="aten.lstm.input"):
+    with raises(CaptureError, op="aten.lstm.input") as error:
         capture(module, name="graph", inputs={"x": spec(3, 1, 4)})
+    assert error.value.details["source_line"] in str(error.value)
