@@ -188,7 +188,7 @@ class OutsideTensor(NkiTensor):
 def outside(tensor: NkiTensor, pattern: Sequence[Sequence[int]], first: int, last: int) -> OutsideTensor:
     """Return the view of an access pattern that an instruction cannot use."""
     sizes = [count for _, count in pattern]
-    view = OutsideTensor(tensor.storage, tensor.storage.base.reshape(-1)[:1].expand(sizes))
+    view = OutsideTensor(tensor.storage, tensor.storage.base.new_empty(()).expand(sizes))
     view.bounds, view.line = (pattern, first, last), kernel_line()
     return view
 

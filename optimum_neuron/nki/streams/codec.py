@@ -63,7 +63,7 @@ class _Reader:
         names = [_of(str, name) for name in _of(list, document["constants"])]
         if sorted(constants) != sorted(names):
             raise ValueError(f"its constants are {sorted(names)}, and there are {sorted(constants)}")
-        return doc.Stream(
+        stream = doc.Stream(
             name=_of(str, document["name"]),
             target=_of(str, document["target"]),
             grid=_sizes(document["grid"]),
@@ -77,6 +77,9 @@ class _Reader:
             ),
             constants=dict(constants),
         )
+        if len(stream.programs) != math.prod(stream.grid) or max(stream.changed, default=-1) >= len(stream.inputs):
+            raise ValueError(f"{len(stream.programs)} programs on {stream.grid} change {stream.changed}")
+        return stream
 
     def _tensor(self, number: int) -> int:
         if not 0 <= _of(int, number) < self._num_memories:
@@ -102,7 +105,10 @@ class _Reader:
             if len(steps) != depth:
                 raise ValueError(f"a number has {len(steps)} steps in {depth} loops")
             return doc.Affine(base, tuple(steps))
-        return doc.OPERANDS[kind](*self._fields(doc.OPERANDS[kind], parts, depth))
+        made = doc.OPERANDS[kind](*self._fields(doc.OPERANDS[kind], parts, depth))
+        if kind == "view" and len(made.shape) != len(made.strides):
+            raise ValueError(f"a view of {len(made.shape)} dimensions has {len(made.strides)} strides")
+        return made
 
     def _operand(self, value: object, depth: int) -> Any:
         if isinstance(value, list):

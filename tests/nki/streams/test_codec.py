@@ -112,8 +112,11 @@ def test_edited_instructions_are_refused(document, edit, rule):
         lambda document: document["constants"].append("c"),
         lambda document: body(document)[0][1].__setitem__("src", {"pickle": "x"}),
         lambda document: body(document)[0][1]["src"]["view"].__setitem__(1, [0]),
+        lambda document: body(document)[0][1]["src"]["view"][3].append(1),
         lambda document: document["programs"][0].append(["loop", 1, []]),
         lambda document: document["programs"].append("x"),
+        lambda document: document["programs"].append([]),
+        lambda document: document["changed"].append(1),
     ],
 )
 def test_broken_documents_are_refused(document, edit):
