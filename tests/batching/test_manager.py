@@ -307,7 +307,7 @@ def test_who_destroys_a_manager_waits_for_no_answer(make):
     assert all("stopped" in manager.get_result(name).error for name in names)
 
 
-def test_an_error_ends_all_requests_and_is_kept(make, monkeypatch):
+def test_an_error_ends_all_requests_and_is_kept(make, monkeypatch, caplog):
     manager = make()
     monkeypatch.setattr(manager.engine, "step", lambda: 1 / 0)
     name = manager.add_request(PROMPT)
@@ -316,6 +316,7 @@ def test_an_error_ends_all_requests_and_is_kept(make, monkeypatch):
     assert "division" in manager.get_result(name, SECONDS).error
     manager.join()
     assert isinstance(manager.fatal_error, ZeroDivisionError) and not manager.is_running()
+    assert [record.exc_info[1] for record in caplog.records] == [manager.fatal_error]
     assert manager.add_request(PROMPT) is None
     monkeypatch.undo()
     manager.start()
@@ -338,7 +339,8 @@ def test_a_pause_waits_for_the_step_and_holds_the_next(make):
         time.sleep(0.02)
         assert manager.current_batch == before
     assert [manager.get_result(name, SECONDS).error for name in names] == [None] * 3
-    with manager.pause():
+    time.sleep(0.01)
+    with manager.pause():  # the thread sleeps
         pass
     manager.stop()
     with pytest.raises(RuntimeError), manager.pause():
