@@ -83,3 +83,12 @@ def test_what_an_output_says():
     output = output_of(one)
     assert output.error == "wrong" and output.lifespan == (one.started_s, one.ended_s) and output.is_finished()
     assert output_of(request("b")).timestamps is None
+
+
+def test_outputs_for_a_loop_that_is_closed_are_lost(caplog):
+    def closed(handler, output):
+        raise RuntimeError("closed")
+
+    outbox = filled()
+    outbox.register("a", print, SimpleNamespace(call_soon_threadsafe=closed))
+    assert [record.args[0] for record in caplog.records] == ["a", "a"] and tokens(outbox) == [2, 4]
