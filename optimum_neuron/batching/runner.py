@@ -41,10 +41,12 @@ class Runner:
         rows, widths = zip(*tables, strict=True)
         self.num_rows, self._width = max(rows), max(widths)
         self._is_pool = pools_of(program, signature)
-        self._slots_dim = [
-            signature.states[name.rpartition(".")[0]].axes.index("block_size") if is_pool else -1
-            for name, is_pool in zip(program.states, self._is_pool, strict=True)
-        ]
+        self._slots_dims = {
+            number: signature.states[name.rpartition(".")[0]].axes.index("block_size")
+            for number, (name, is_pool) in enumerate(zip(program.states, self._is_pool, strict=True))
+            if is_pool
+        }
+        """Where slots are in the tensors that are pools."""
         self.has_row_states = not all(self._is_pool)
         """Whether a request has states in its row too, which its tokens change."""
         # Without keys and values, blocks only count tokens: there are enough for all rows.
@@ -182,9 +184,10 @@ class Runner:
 
     def clear_slots(self, blocks: Sequence[int], slots: Iterable[int]) -> None:
         """Fill slots of a request's blocks with zeros."""
-        for tensor, is_pool, dim in zip(self._state, self._is_pool, self._slots_dim, strict=True):
-            for slot in slots if is_pool else ():
-                tensor[blocks[slot // self.block_size]].select(dim - 1, slot % self.block_size).zero_()
+        for number, dim in self._slots_dims.items():
+            for slot in slots:
+                block = self._state[number][blocks[slot // self.block_size]]
+                block.select(dim - 1, slot % self.block_size).zero_()
 
     def note_not_finite(self) -> None:
         """Note that a graph wrote NaN or infinity; padding writes it to block 0, which all requests read."""

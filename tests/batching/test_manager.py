@@ -135,7 +135,9 @@ def test_what_is_asked_of_a_request_is_kept(make):
     added = manager.engine.scheduler.waiting[0]
     assert (added.streaming, added.record_timestamps, added.max_new_tokens) == (True, True, 2)
     manager.start()
+    started = time.perf_counter()
     output = manager.get_result("b", SECONDS)
+    assert time.perf_counter() - started < SECONDS / 2
     assert output.generated_tokens == answer_of(PROMPT, 1) and len(output.timestamps) == 1
     expected = logits_of(next_token(PROMPT)).log_softmax(-1).max().item()
     assert output.logprobs == pytest.approx([expected])
