@@ -81,8 +81,7 @@ class RunCounts:
     def estimate(self, name: str, request: EstimateRequest, machine: Machine) -> Estimate:
         """Estimate a request whose shapes the run has; replicas run on the other cores.
 
-        With several batches in flight, the copies of one overlap with the run of another, and a batch waits for its
-        turn.
+        With several batches in flight, a batch waits for its turn.
         """
         require_fits(name, self.memory, machine, num_cores=self.num_cores)
         num_in_flight = request.batches_in_flight or 1
@@ -97,8 +96,7 @@ class RunCounts:
             busy_cores=machine.busy_cores(copies.value * min(len(work.by_stage), num_in_flight)),
         )
         host_s = machine.copies_s(total)
-        period_s = max(host_s, run.device_period_s(num_in_flight), (run.total.total_s + host_s) / num_in_flight)
-        period_s *= scale_of(machine, kind, "latency_ms")
+        period_s = run.period_s(host_s, num_in_flight) * scale_of(machine, kind, "latency_ms")
         parts = {**run.total.parts_s, "host": host_s}
         limited_by = max(parts, key=lambda part: parts[part])
         per_s = copies.value * self.rows / period_s

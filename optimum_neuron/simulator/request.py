@@ -89,8 +89,8 @@ class EstimateRequest(HasOptions):
     )
     concurrency: int | None = _load("requests that arrive together (default: the batch size)", GENERATORS)
     batches_in_flight: int | None = _load(
-        "batches that each replica of a single-pass model has at once, so that copies of one overlap with the run of "
-        "another (default: 1)",
+        "batches that each replica of a single-pass model has at once, which wait for their turn; stages of a pipeline "
+        "work on several (default: 1)",
         RUNS,
         in_program=False,
     )

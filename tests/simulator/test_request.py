@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, ResNetConfig
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import capture_model, estimate, estimate_program
@@ -49,14 +49,20 @@ def test_prefix_hits_are_not_computed():
     assert cold.load.utilization.value > whole.load.utilization.value
 
 
-def test_batches_in_flight_hide_copies_and_wait_for_their_turn():
-    one, two, many = (
-        estimate(BERT, instance="inf2.xlarge", sequence_length=16, batches_in_flight=n) for n in (None, 2, 8)
-    )
-    parts = one.parts_ms["forward"]
-    device_ms = one.latency_ms.value - parts["host"]
-    assert many.latency_ms.value == pytest.approx(8 * device_ms)
-    assert one.throughput_per_s.value < two.throughput_per_s.value == pytest.approx(2e3 / device_ms)
+def test_batches_in_flight_wait_for_their_turn():
+    one, many = (estimate(BERT, instance="inf2.xlarge", sequence_length=16, batches_in_flight=n) for n in (None, 8))
+    assert many.latency_ms.value == pytest.approx(8 * one.latency_ms.value)
+    assert many.throughput_per_s.value == pytest.approx(one.throughput_per_s.value)
+    assert one.parts_ms["forward"]["host"] > 0
+
+
+def test_published_throughput_of_two_batches_in_flight():
+    """ResNet-18 on inf2.xlarge by NeuronPerf: 6949 images a second, four batches of 8 on two cores (SDK 2.21)."""
+    config = ResNetConfig(layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], num_labels=1000)
+    config.architectures = ["ResNetForImageClassification"]
+    report = estimate(config, instance="inf2.xlarge", batch_size=8, batches_in_flight=2)
+    assert report.kind == "cnn" and report.throughput_per_s.low < 6949.17 < report.throughput_per_s.high
+    assert report.latency_ms.low < 4.587 < report.latency_ms.high
 
 
 def test_texts_and_images_have_their_own_throughput():

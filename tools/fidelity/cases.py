@@ -53,6 +53,9 @@ trn2-llama3.3-70b-tutorial.rst beside the table publishes with it."""
 CAPTIONS = 100
 """Texts of a run of CLIP: the published script (aws-neuron-sdk, hf-openai-clip_benchmark.py) has the names of the
 classes of CIFAR-100, and repeats one image. "a photo of a sweet_pepper", one of the longest, is 9 tokens."""
+WORKERS = 2
+"""Batches that a loaded model has in flight in NeuronPerf's benchmarks, at most (its guide, `workers_per_model`): with
+more in flight, several models were loaded on each core."""
 BATCH_FIRST_SINCE = "2024-05-03"
 """Day from which optimum-neuron compiles Llama with the layout BSH: github.com/huggingface/optimum-neuron, pull request
 587."""
@@ -323,13 +326,16 @@ def _graph(row: Row) -> Callable[[Constants], float]:
     rates, generation = core_rates(target), target.core.generation
     copies = row.copies or min(row.concurrency, instance.num_cores) // num_stages
     in_flight = row.concurrency / copies
+    models_of_core = max(in_flight / WORKERS, 1.0)
     busy = min(copies * num_stages, target.chip.num_cores)
 
     def predict(constants: Constants) -> float:
         run = run_time(work, rates, constants.cores[generation], busy_cores=busy)
         host_s = work.total.host_bytes / constants.copy_bytes_per_s
-        # Benchmarks of one core add the copies to the run, also with several requests in flight.
-        period_s = run.total.total_s + host_s if num_stages == 1 else run.device_period_s(int(in_flight))
+        period_s = run.period_s(host_s, int(in_flight))
+        if num_stages == 1:
+            # Copies of a model overlap with the run of another one that is loaded on the same core.
+            period_s = max(host_s, run.total.total_s, period_s / models_of_core)
         return period_s * in_flight * 1e3 if row.metric == "latency_ms" else row.batch * copies / period_s
 
     return predict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -175,12 +176,30 @@ def interval(group: Collection[Scored]) -> tuple[float, float]:
     return math.exp(-errors[number - 1]), math.exp(errors[number - 1])
 
 
-def left_out_coverage(group: Sequence[Scored]) -> float | None:
+def pooled_interval(group: Collection[Scored]) -> tuple[float, float]:
+    """The same with families that weigh alike, whatever number of values each has.
+
+    The distribution of errors is the mean of those of the families (pooled distribution functions: Dunn, Wasserman and
+    Ramdas 2022), and the level is raised by (n + 1) / n as above.
+    """
+    counts = collections.Counter(s.case.row.family for s in group)
+    errors = sorted((abs(math.log(s.case.row.value / s.blind)), 1 / counts[s.case.row.family]) for s in group)
+    needed = min(LEVEL * (len(errors) + 1) / len(errors), 1.0) * len(counts) - 1e-9
+    totals = itertools.accumulate(weight for _, weight in errors)
+    error = next((error for (error, _), total in zip(errors, totals, strict=True) if total >= needed), errors[-1][0])
+    return math.exp(-error), math.exp(error)
+
+
+Rule = Callable[[Collection[Scored]], tuple[float, float]]
+"""How the ends of an interval follow from errors."""
+
+
+def left_out_coverage(group: Sequence[Scored], rule: Rule = interval) -> float | None:
     """Share of values that the interval of all the other values holds; None for an interval by judgment."""
     if group[0].group in FEW:
         return None
     others = [[other for other in group if other is not one] for one in group]
-    return float(np.mean([coverage([one], *interval(rest)) for one, rest in zip(group, others, strict=True)]))
+    return float(np.mean([coverage([one], *rule(rest)) for one, rest in zip(group, others, strict=True)]))
 
 
 def coverage(group: Iterable[Scored], low: float, high: float) -> float:
@@ -188,19 +207,18 @@ def coverage(group: Iterable[Scored], low: float, high: float) -> float:
     return float(np.mean([low <= s.case.row.value / s.blind <= high for s in group]))
 
 
-def family_coverage(group: Sequence[Scored]) -> float | None:
+def family_coverage(group: Sequence[Scored], rule: Rule = interval, *, alike: bool = False) -> float | None:
     """The same with each family against the interval of all the others: the expected coverage of a new family.
 
-    None for an interval by judgment, and for a single family.
+    With `alike`, each family weighs the same in the share, else each value. None for an interval by judgment, and for a
+    single family.
     """
-    families = {s.case.row.family for s in group}
+    families = sorted({s.case.row.family for s in group})
     if group[0].group in FEW or len(families) < 2:
         return None
-    shares = []
-    for family in families:
-        own = [s for s in group if s.case.row.family == family]
-        shares.append(len(own) * coverage(own, *interval([s for s in group if s.case.row.family != family])))
-    return sum(shares) / len(group)
+    parts = {family: [s for s in group if s.case.row.family == family] for family in families}
+    shares = [coverage(own, *rule([s for s in group if s not in own])) for own in parts.values()]
+    return float(np.average(shares, weights=None if alike else [len(own) for own in parts.values()]))
 
 
 def summary(group: Sequence[Scored]) -> Mapping[str, float]:
