@@ -55,9 +55,12 @@ def test_a_tile_that_is_overwritten_while_it_is_read_is_a_hazard(x):
         tile, other = nl.load(x), nl.ndarray(x.shape, x.dtype, nl.sbuf)
         nisa.activation(other, nl.exp, tile)
         nisa.memset(tile, 0.0, engine=nisa.engine.vector)
+        nisa.memset(tile, 1.0, engine=nisa.engine.gpsimd)
         return store(other)
 
-    assert ("write after read", ("scalar", "vector")) in {(one.kind, one.engines) for one in analyze(body, x).hazards}
+    found = {(one.kind, one.engines) for one in analyze(body, x).hazards}
+    assert ("write after read", ("scalar", "vector")) in found and ("write after write", ("vector", "gpsimd")) in found
+    assert ("write after read", ("scalar", "gpsimd")) not in found, "the first write is between them"
 
 
 def placed(x):

@@ -58,7 +58,8 @@ def test_predicated_copies_keep_all_bits(dtype):
     chosen = np.random.default_rng(5).integers(0, 2, x.shape).astype(np.uint8)
 
     def body(x, y, chosen):
-        tile = nl.load(x)
+        tile = nl.ndarray(x.shape, x.dtype)
+        nisa.tensor_copy(tile, nl.load(x))
         nisa.tensor_copy_predicated(tile, nl.load(y), nl.load(chosen))
         return stored(tile)
 

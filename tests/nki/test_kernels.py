@@ -208,6 +208,45 @@ def test_scan_carries_its_state():
     torch.testing.assert_close(scan(decay, inputs), torch.stack(expected, 1))
 
 
+@pytest.mark.parametrize(("reverse0", "reverse1"), [(True, False), (False, True)])
+def test_scan_exchanges_the_operands_of_one_operator(reverse0, reverse1):
+    @jit
+    def kernel(x, y):
+        tile, out = nl.ndarray(x.shape, x.dtype), output(x)
+        options = {"reverse0": reverse0, "reverse1": reverse1}
+        nisa.tensor_tensor_scan(tile, nl.load(x), nl.load(y), 1.0, nl.subtract, nl.subtract, **options)
+        nl.store(out, tile)
+        return out
+
+    x, y = torch.randn(8, 6), torch.randn(8, 6)
+    state, expected = torch.ones(8), []
+    for left, right in zip(x.T, y.T, strict=True):
+        step = state - left if reverse0 else left - state
+        state = right - step if reverse1 else step - right
+        expected.append(state)
+    torch.testing.assert_close(kernel(x, y), torch.stack(expected, 1))
+
+
+@pytest.mark.parametrize("first", [slice(0, 2), slice(0, 1), slice(0, 0)])
+def test_a_product_is_added_where_an_earlier_one_was_written(first):
+    """The sums are a tile of three dimensions, of which the first matmul writes all, a part, or nothing."""
+
+    @jit
+    def kernel(x, y):
+        left, right, out = nl.load(x), nl.load(y), output(x, (16, 2, 8))
+        total = nl.ndarray((16, 2, 8), nl.float32, buffer=nl.psum)
+        if first.stop:
+            nisa.nc_matmul(total[:, first], left, right[:, first])
+        nisa.nc_matmul(total, left, right)
+        nl.store(out, nl.copy(total))
+        return out
+
+    x, y = torch.randn(32, 16), torch.randn(32, 2, 8)
+    expected = torch.einsum("km,knc->mnc", x, y)
+    expected[:, first] *= 2
+    torch.testing.assert_close(kernel(x, y), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_flash_attention():
     q, k, v = (torch.randn(384, 64) for _ in range(3))
     expected = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]

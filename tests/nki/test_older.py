@@ -199,6 +199,51 @@ def test_what_a_mask_leaves_may_be_smaller_than_the_tile():
     np.testing.assert_allclose(sums[0, :40], x.sum(0)[:40], rtol=1e-5)
 
 
+def test_results_have_the_dtype_that_is_asked_for_or_that_of_their_tiles():
+    tiles = {}
+
+    @jit
+    def kernel(x):
+        tile = nl.load(x)
+        tiles["doubled"] = tile * 2
+        tiles["summed"] = nl.sum(tile, axis=[1], dtype=nl.float32)
+        tiles["turned"] = nisa.dma_transpose(tile)
+        tiles["wider"] = nisa.dma_transpose(tile, dtype=nl.float32)
+        tiles["number"] = nisa.memset((8, 4), np.bool_(True), nl.int32)
+        tiles["column"] = nisa.iota(nl.arange(8), nl.int32)
+        tiles["zeros"] = nl.zeros((nl.par_dim(8), 4), nl.float32, lazy_initialization=True)
+        outs = [output(tile.shape, tile.dtype) for tile in tiles.values()]
+        for out, tile in zip(outs, tiles.values(), strict=True):
+            nl.store(out, tile)
+        return tuple(outs)
+
+    x = torch.tensor(normal(16, 32)).bfloat16()
+    wide = x.float()
+    expected = {"doubled": 2 * x, "summed": wide.sum(1, keepdim=True), "turned": x.T, "wider": wide.T}
+    expected |= {"number": torch.ones((8, 4), dtype=torch.int32), "column": torch.arange(8, dtype=torch.int32)[:, None]}
+    expected["zeros"] = torch.zeros(8, 4)
+    for one, wanted in zip(kernel(x), expected.values(), strict=True):
+        torch.testing.assert_close(one, wanted)
+
+
+@pytest.mark.parametrize("width", [1, 48])
+def test_operators_of_what_a_mask_leaves(width):
+    @jit
+    def kernel(x, y):
+        out, columns = output(x.shape), nl.arange(48)[None, :]
+        mask = (nl.arange(16)[:, None] < 9) & (columns >= 1) & (columns < 40)
+        nl.store(out, 0.0)
+        nl.store(out, nl.add(nl.load(x), nl.load(y), mask=mask), mask=mask)
+        nothing = columns > 50
+        nl.store(out, nisa.tensor_scalar(nl.load(x), np.add, 1.0, mask=nothing), mask=nothing)
+        return out
+
+    x, y = normal(16, 48), normal(16, width)
+    expected = np.zeros((16, 48), np.float32)
+    expected[:9, 1:40] = (x + y)[:9, 1:40]
+    np.testing.assert_array_equal(kernel(x, y), expected)
+
+
 def test_attention_by_instructions():
     def attention(q_DS, k_DS, v_SD):
         depth, length = q_DS.shape

@@ -82,9 +82,13 @@ def test_profile_writes_a_folder(tmp_path):
         "profile_exec_20.ntff",
     ]
     reports = sorted((folder / "json_reports").iterdir())
-    assert len(reports) == 2 and json.loads(reports[0].read_text())["simulated"]
+    report, trace = (json.loads(path.read_text()) for path in (reports[0], folder / "profile_exec_10.ntff"))
+    assert len(reports) == 2 and report["simulated"]
+    spent_us = sum(event.get("dur", 0) for event in trace["traceEvents"])
+    assert sum(report["busy_us"].values()) == pytest.approx(spent_us)
     with pytest.raises(ConfigError):
         kernel(A, B)
+    np.testing.assert_array_equal(profile(working_directory=str(folder), overwrite=True)(add)(A, B), A + B)
     with pytest.raises(ConfigError):
         profile(working_directory="profiles")(add)
 

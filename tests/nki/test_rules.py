@@ -33,6 +33,9 @@ BROKEN = {
     "rank": lambda: nl.ndarray((128,), dtype=nl.float32),
     "capacity": lambda: nl.ndarray((128, 5000), dtype=nl.float32, buffer=nl.psum),
     "buffer": lambda: nisa.nc_matmul(tile(128, 8), tile(128, 8), tile(128, 8)),
+    "buffer of a predicate": lambda: nisa.tensor_copy_predicated(
+        tile(8, 4), tile(8, 4, buffer=nl.psum), tile(8, 4, dtype=nl.uint8, buffer=nl.psum)
+    ),
     "psum_bank": lambda: nisa.nc_matmul(
         nl.ndarray((128, 600), nl.float32, buffer=nl.psum)[:, 300:600], tile(128, 128), tile(128, 300)
     ),
@@ -57,7 +60,7 @@ BROKEN = {
 def test_broken_rule_is_refused(rule, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "gen3")
     details = refused(BROKEN[rule])
-    assert details["rule"] == rule
+    assert details["rule"] == rule.partition(" ")[0]
     if rule != "result" and rule != "dtype":
         file, _, number = details["line"].rpartition(":")
         assert file == __file__

@@ -42,7 +42,8 @@ def test_matmul_of_quantized_tiles(dtype, tolerance, partitions):
 
 @pytest.mark.parametrize("start", [4, 12])
 def test_scales_of_several_tensors_share_a_tile(start):
-    """Both scales are in one tile, those of the moving one from another partition of each 32 on: the same product."""
+    """Both scales are in one tile, those of the moving one from another partition of each 32 on: the same product,
+    which a second matmul adds once more."""
 
     def body(left, right):
         width = right.shape[1] // 4
@@ -52,13 +53,14 @@ def test_scales_of_several_tensors_share_a_tile(start):
         for tile, source, scale in zip(packed, (left, right), places, strict=True):
             nisa.quantize_mx(tile, nl.load(source), scale)
         result = nl.ndarray((packed[0].shape[1], width), nl.float32, buffer=nl.psum)
-        nisa.nc_matmul_mx(result, *packed, *places)
+        for _ in range(2):
+            nisa.nc_matmul_mx(result, *packed, *places, tile_size=(128, 128))
         out = nl.ndarray(result.shape, nl.float32, buffer=nl.shared_hbm)
         nisa.dma_copy(out, nl.copy(result))
         return out
 
     left, right = (torch.randn(128, 4 * n, generator=torch.Generator().manual_seed(n)).bfloat16() for n in (8, 12))
-    assert torch.equal(jit(body)(left, right), jit(quantize_and_multiply)(left, right, "float8_e4m3fn_x4"))
+    assert torch.equal(jit(body)(left, right), 2 * jit(quantize_and_multiply)(left, right, "float8_e4m3fn_x4"))
 
 
 def test_scales_start_at_four_places_of_a_quadrant():

@@ -123,6 +123,7 @@ def test_gather_within_partitions(data):
     result = apply(nisa.nc_n_gather, data, indices, shape=(128, 12), dtype=nl.float32)
     np.testing.assert_array_equal(result, np.take_along_axis(data, indices.astype(np.int64), axis=1))
     assert details(nisa.nc_n_gather, data, indices + 40, shape=(128, 12), dtype=nl.float32)["rule"] == "bounds"
+    assert details(nisa.nc_n_gather, data, indices, shape=(128, 6), dtype=nl.float32)["rule"] == "shape"
 
 
 @pytest.mark.parametrize("dtype", ["uint32", "uint16", "float8_e4m3fn", "bfloat16"])

@@ -31,6 +31,10 @@ def moved_in_hbm(x):
     return store(x.rearrange((("a", "b"), "c"), ("b", "a", "c"), {"b": 32}))
 
 
+def bytes_of_three_dimensions(x):
+    return store(nl.load(x).view(nl.uint8))
+
+
 def rows(table, index):
     picked = nl.ndarray((index.shape[0], *table.shape[1:]), table.dtype)
     nisa.dma_copy(picked, table.vector_select(0, nl.load(index)))
@@ -137,6 +141,7 @@ CALLS = {
     "split_and_swapped": (split_and_swapped, (X,), X.numpy().reshape(128, 4, 6).transpose(0, 2, 1)),
     "joined": (joined, (TABLE,), TABLE.numpy().reshape(256, 8)),
     "moved_in_hbm": (moved_in_hbm, (X,), X.numpy().reshape(4, 32, 24).transpose(1, 0, 2)),
+    "bytes_of_three_dimensions": (bytes_of_three_dimensions, (TABLE,), TABLE.numpy().view(np.uint8)),
     "rows": (rows, (TABLE, INDEX), TABLE.numpy()[[3, 0, 31]]),
     "parts_of_rows": (parts_of_rows, (TABLE, INDEX), TABLE.numpy()[[11, 8, 39], :, 6]),
     "skipped_rows": (skipped_rows, (X, index_of(49, 50)), np.stack([X[49].numpy(), np.full(24, -1, np.float32)])),

@@ -157,12 +157,15 @@ def test_mlp_kernel_is_traced():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("window", "stride", "pads"), [((3, 3), (1, 1), (1, 1, 1, 1)), ((3, 2), (2, 2), (2, 1, 1, 1))])
-def test_convolution_kernel_equals_torch(dtype, window, stride, pads):
+@pytest.mark.parametrize(
+    ("shape", "window", "stride", "pads"),
+    [((2, 130, 9, 20), (3, 3), (1, 1), (1, 1, 1, 1)), ((1, 3, 61, 41), (3, 2), (2, 2), (2, 1, 1, 1))],
+)
+def test_convolution_kernel_equals_torch(dtype, shape, window, stride, pads):
     from neuronxcc.nki._private_kernels.conv import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh as convolution
 
     draw = torch.Generator().manual_seed(0)
-    images, weights = (torch.randn(s, generator=draw).to(dtype) for s in ((2, 130, 9, 20), (7, 130, *window)))
+    images, weights = (torch.randn(s, generator=draw).to(dtype) for s in (shape, (7, shape[1], *window)))
     expected = F.conv2d(F.pad(images.float(), pads), weights.float(), stride=stride)
     out = torch.zeros(expected.shape, dtype=dtype)
     options = {"stride": stride, "padding": (pads[2:], pads[:2]), "in_perm": [0, 1, 2, 3], "output": out.shape}
@@ -170,6 +173,8 @@ def test_convolution_kernel_equals_torch(dtype, window, stride, pads):
     close(out, expected)
     with raises(KernelError, rule="operand"):
         convolution(images, weights, out, **options | {"in_perm": [0, 2, 3, 1]})
+    with raises(KernelError, rule="shape"):
+        convolution(images, weights, out[:, :, 1:].contiguous(), stride=stride, padding=options["padding"])
 
 
 @pytest.mark.parametrize("name", ["mlp.quant_mlp_isa_kernel", "rmsnorm.rmsnorm_quant_isa_kernel"])

@@ -157,7 +157,7 @@ class TensorTensorScan(Instruction):
     def run(self, core: Core) -> None:
         left, right = self.data0.rows(), self.data1.rows()
         state = rules.column(self.vector("initial"), left.shape[0])
-        if (self.op0.name, self.op1.name) == ("multiply", "add") and not (self.reverse0 or self.reverse1):
+        if (self.op0.name, self.op1.name) == ("multiply", "add"):
             self.dst.write(_linear_scan(left, right, state))
             return
         columns = []
