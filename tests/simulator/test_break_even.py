@@ -38,12 +38,16 @@ def test_without_throughput_one_machine_runs_all_month():
 
 
 @pytest.mark.parametrize(
-    "workload, speed", [("runs_per_month", "hours_per_run"), ("inferences_per_month", "throughput_per_s")]
+    "workload, speed, hours",
+    [
+        ("runs_per_month", "hours_per_run", 1000 * 2),
+        ("inferences_per_month", "throughput_per_s", 1000 / 2 / 3600),
+    ],
 )
-def test_one_throughput_applies_to_both_machines(workload, speed):
+def test_one_throughput_applies_to_both_machines(workload, speed, hours):
     one = breakeven(**PORT, gpu_price=4, **{workload: 1000, speed: 2})
     other = breakeven(**PORT, gpu_price=4, **{workload: 1000, f"gpu_{speed}": 2})
-    assert one == other and one.hours_per_month == one.gpu_hours_per_month
+    assert one == other and one.hours_per_month == one.gpu_hours_per_month == pytest.approx(hours)
     assert "only one of them was given" in one.assumptions[0]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from transformers import AutoConfig
 
 from optimum_neuron import NeuronModelForCausalLM
+from optimum_neuron.batching import SimulatedTimes
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import (
     EstimateRequest,
@@ -18,6 +20,7 @@ from optimum_neuron.simulator import (
     tokens_per_check,
 )
 from optimum_neuron.simulator.compiled import serving_plan_of
+from optimum_neuron.simulator.continuous import capacity_per_s, summarize
 from optimum_neuron.sources import load_source
 from tests.simulator.pool import POOL
 from tests.tiny import save_tiny, tiny_config
@@ -52,6 +55,22 @@ def test_preempted_requests_wait_for_copies():
     free = simulate_requests(dataclasses.replace(pool, num_blocks=20), [0.0, 0.0])
     copied_s = 2 * 3.0 * 4  # four blocks, out and back
     assert together[1].latency_s > free[1].latency_s + copied_s
+
+
+def test_capacity_is_that_of_a_busy_engine():
+    chunks = dataclasses.replace(POOL, num_prompt=8, num_answer=1)  # a request is one chunk
+    assert capacity_per_s(chunks) == pytest.approx(1 / 1.5)
+
+
+def test_summary_has_means_and_percentiles_of_numpy():
+    ends = np.random.default_rng(0).permutation(np.arange(1.0, 21.0))
+    times = [SimulatedTimes(arrival_s=0.0, start_s=0.5 * e, first_token_s=e, end_s=3 * e, num_tokens=3) for e in ends]
+    summary = summarize(times)
+    for name, values_s in {"wait": 0.5 * ends, "ttft": ends, "tpot": ends, "latency": 3 * ends}.items():
+        assert summary[f"{name}_mean_ms"] == pytest.approx(1000 * values_s.mean())
+        for percent in (90, 95):
+            above_ms = 1000 * np.percentile(values_s, percent, method="higher")
+            assert summary[f"{name}_p{percent}_ms"] == pytest.approx(above_ms)
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +129,15 @@ def test_a_check_adds_the_expected_tokens(export_folder):
     device_ms = 1.875 * result.tpot_ms.value - host_ms
     assert device_ms >= max(result.parts_ms[check].values()) and result.ttft_ms == plain.ttft_ms
     assert result.to_dict()["speculation"]["draft_ms"] == 0 and plain.to_dict()["speculation"] is None
+    small = AutoConfig.for_model("llama", **SMALL)
     heads, model = (
         estimate(export_folder, output_length=8, acceptance_rate=0.5, num_speculative_tokens=3, **draft)
-        for draft in ({"draft_parameters": 10**9}, {"draft_model": AutoConfig.for_model("llama", **SMALL)})
+        for draft in ({"draft_parameters": 10**9}, {"draft_model": small})
     )
     read_ms = 2e9 / 272e9 * 1e3
     assert 1.875 * (heads.tpot_ms.value - result.tpot_ms.value) == pytest.approx(read_ms, rel=0.25)
     draft_ms = model.speculation["draft_ms"]
+    assert draft_ms == pytest.approx(3 * estimate(small, stack="nxd-inference", output_length=8).tpot_ms.value)
     assert 1.875 * (model.tpot_ms.value - result.tpot_ms.value) == pytest.approx(draft_ms)
 
 

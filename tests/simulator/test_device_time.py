@@ -98,6 +98,13 @@ def test_every_counter_takes_time(field):
     assert sum(times[1].values()) > sum(times[0].values())
 
 
+def test_sends_to_another_instance_take_its_network():
+    work = Work(num_sends=3, sent_bytes=10**6)
+    time = device_time(work, RATES, FITTED, decoder=True, network_bytes_per_s=5e8)
+    assert time.parts_s["link"] == pytest.approx(3 * 15e-6 + 1e6 / 5e8)
+    assert time.total_s == pytest.approx(FITTED.launch_us * 1e-6 + time.parts_s["link"])
+
+
 def test_single_prompts_are_padded_since_2025():
     sizes = decoder_sizes(AutoConfig.for_model("llama", **CONFIGS["llama"]))
     layout = Layout(num_cores=1, weight_bytes=2, cache_bytes=2, replicate_kv_heads=True)

@@ -37,6 +37,8 @@ def test_decoder_has_every_quantity_with_interval():
     assert set(report.quantities) == set(QUANTITIES)
     for quantity in report.quantities.values():
         assert 0 < quantity.low <= quantity.value <= quantity.high and quantity.limited_by
+    usd, rate = report.usd_per_1m, report.throughput_per_s  # the price falls where the rate rises
+    assert (usd.low * rate.high, usd.high * rate.low) == pytest.approx([usd.value * rate.value] * 2)
     data = report.to_dict()
     assert data["simulated"] is True and data["assumptions"]
     assert data["tpot_ms"].keys() == {"value", "low", "high", "limited_by"}
@@ -153,6 +155,7 @@ def test_too_large_model_reports_what_would_fit():
     with raises(DeviceMemoryError, fitting_core_counts=[16, 32]) as error:
         estimate(LARGE, instance="trn1.32xlarge", tensor_parallel_size=8, sequence_length=2048)
     assert error.value.details["hbm_bytes"]["weights"] > 16 * 2**30
+    assert "tensor_parallel_size=16" in error.value.hint and "fitting_instances" not in error.value.details
 
 
 @pytest.mark.parametrize(("instance", "noted"), [("trn2.3xlarge", "Trainium2"), ("trn3-gen1-ultraserver", "Trainium3")])
@@ -169,6 +172,9 @@ def test_comparison_is_ranked_with_reasons():
     rates = [one.throughput_per_s.value for one in result.ranked]
     assert rates == sorted(rates, reverse=True)
     assert result.best.rejected and "requests a second" in result.best.reason
+    first, *others = (one.throughput_per_s for one in result.ranked)
+    close = [one.high >= first.low for one in others][: len(result.best.rejected)]  # none has a higher value
+    assert ["within the interval" in one.reason for one in result.best.rejected] == close
     big = compare(LARGE, instance="inf2", sequence_length=2048)
     assert "inf2.xlarge" in big.skipped
     assert {one.instance.value for one in big.ranked} == {"inf2.24xlarge", "inf2.48xlarge"}
@@ -207,6 +213,12 @@ def test_training_uses_smallest_layout_that_fits():
     large = estimate_training(LARGE, num_instances=8, sequence_length=2048)
     assert sum(large.memory.values()) <= large.available_bytes and "TP=1 " not in large.layout.value
     assert large.quantities["tokens_per_s"].value < small.quantities["tokens_per_s"].value
+    stages = [
+        estimate_training(SMALL, sequence_length=512, pipeline_parallel_size=4, batch_size=size) for size in (32, 128)
+    ]
+    # 8 copies of 4 stages: a step of m microbatches lasts as long as m + 3.
+    mfu = [one.quantities["mfu"].value for one in stages]
+    assert mfu[1] / mfu[0] == pytest.approx((16 / (16 + 3)) / (4 / (4 + 3)))
     with raises(DeviceMemoryError) as error:
         estimate_training(LARGE, instance="trn1.2xlarge")
     assert "optimizer" in error.value.details["hbm_bytes"]

@@ -12,6 +12,7 @@ from optimum_neuron.errors import ConfigError, DeviceMemoryError
 from optimum_neuron.hardware import pipeline_cores_of
 from optimum_neuron.simulator import capture_model, compare, estimate, estimate_program, estimate_training
 from optimum_neuron.simulator.entry import source_of
+from optimum_neuron.simulator.machine import choose_copies, choose_machine
 from tests.raising import raises
 from tests.seq2seq import SIZES
 
@@ -133,6 +134,8 @@ def test_replicas_share_the_memory_of_their_chip():
 
     report = estimate(Wide(), instance="inf1.6xlarge", example_inputs=(torch.zeros(1),))
     assert report.available_bytes == 8 * 2**30 and report.num_copies.value == 4 * 2
+    machine = choose_machine("inf1.xlarge")  # 8 GiB hold two cores of 3 GiB: one replica of two
+    assert choose_copies(machine, 2, None, bytes_of_core=3 * 2**30).value == 1
 
 
 @pytest.mark.parametrize(

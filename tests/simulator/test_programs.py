@@ -61,6 +61,8 @@ def test_meta_buffers_are_not_constants():
         scaled.register_forward_hook(lambda module, inputs, result: result * module.scale)
     report = estimate(scaled, instance="inf2.xlarge", example_inputs=(torch.zeros(2, 8, device="meta"),))
     assert report.hbm_bytes_per_step.value == 8 * 8 * 2 + 2 * 8 * 4
+    rows_per_s = report.num_copies.value * 2 / (1e-3 * report.latency_ms.value)
+    assert report.throughput_per_s.value == pytest.approx(rows_per_s)
 
 
 def test_too_large_module_is_refused_with_table():

@@ -184,6 +184,9 @@ def test_projections_of_attention_are_one_matrix_and_take_two_passes():
     changed = [step.work for step in published(*apart)]
     assert sum(work.vector_elements for work in changed) == joined.work.vector_elements == 2 * 4 * 768
     assert sum(work.weight_rows for work in changed) == pytest.approx(joined.work.weight_rows)
+    narrow = published(*(linear(f"layers.0.self_attn.{name}", 64, tensor_cycles=2 * 64.0) for name in names))
+    # 2 tiles of inputs by 2 of the 192 columns, each at least 64 cycles; apart, they would be 3 x 2 x 64.
+    assert sum(step.work.tensor_cycles for step in narrow) == pytest.approx(2 * 2 * 64)
 
 
 def test_operators_of_attention_are_part_of_its_kernel():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -9,9 +10,10 @@ from transformers import AutoConfig
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import compare, estimate
-from optimum_neuron.simulator.queueing import load_on, simulate_waits
+from optimum_neuron.simulator.queueing import load_on, simulate_waits, under_load
 from optimum_neuron.simulator.result import Quantity
 from tests.raising import raises
+from tests.simulator.pool import POOL
 
 LLAMA = AutoConfig.for_model("llama", hidden_size=512, num_hidden_layers=2, num_attention_heads=8, vocab_size=1000)
 
@@ -69,6 +71,9 @@ def load(rate: float, **changes):
 def test_load_reports_utilization_and_latency():
     report = load(10.0)
     assert report.utilization.value == pytest.approx(0.5) and report.utilization.high == pytest.approx(0.625)
+    waits = simulate_waits(requests_per_s=10.0, service_s=0.1, num_servers=2)
+    assert report.wait_mean_ms.value == pytest.approx(1000 * waits.mean_s)
+    assert report.wait_p95_ms.value == pytest.approx(1000 * waits.p95_s)
     assert 0 < report.wait_mean_ms.low < report.wait_mean_ms.value < report.wait_mean_ms.high
     assert report.wait_mean_ms.value < report.wait_p95_ms.value
     assert (report.num_copies, report.num_instances, report.usd_per_h) == (2, 1, 0.76)
@@ -79,6 +84,8 @@ def test_overload_reports_required_cores():
     assert report.wait_mean_ms.value < math.inf == report.wait_mean_ms.high
     assert report.to_dict()["wait_mean_ms"]["high"] is None
     assert report.num_copies == 3 and report.num_instances == 2
+    crowded = load(19.2).note
+    assert crowded.startswith(report.note) and crowded != report.note
     more = load(45.0)
     assert more.wait_mean_ms.value == math.inf and "cannot keep up" in more.note
     assert more.num_copies == 6 and more.usd_per_h == pytest.approx(3 * 0.76)
@@ -97,6 +104,12 @@ def test_decoder_slots_and_encoder_batches_are_servers():
     )
     assert four.load.utilization.value == pytest.approx(2.0 / four.throughput_per_s.value, rel=0.02)
     assert four.load.wait_p95_ms.value < one.load.wait_p95_ms.value
+    chunks = dataclasses.replace(POOL, num_prompt=8, num_answer=1)  # a request is one chunk of 1.5 seconds
+    pooled = under_load(dataclasses.replace(one, served_pool=chunks), 100.0, room=2)
+    assert pooled.load.utilization.value == pytest.approx(100.0 * 1.5 / one.num_copies.value)
+    assert pooled.load.utilization.high == pytest.approx(
+        pooled.load.utilization.value * one.latency_ms.high / one.latency_ms.value
+    )
     bert = AutoConfig.for_model("bert", num_hidden_layers=1, hidden_size=64, num_attention_heads=2)
     bert.architectures = ["BertModel"]
     report = estimate(bert, instance="inf2.xlarge", sequence_length=32, batch_size=4, requests_per_s=100.0)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from transformers import CONFIG_MAPPING, AutoConfig, LlamaConfig
+from transformers import CONFIG_MAPPING, AutoConfig, LlamaConfig, LlamaForCausalLM
 from transformers.activations import NewGELUActivation
 
 from optimum_neuron.compiler import chunk_tiles, contiguous_bytes, convolution_cycles, product_cycles
@@ -28,7 +28,7 @@ from optimum_neuron.simulator.work import (
     work_of_program,
     work_on_device,
 )
-from optimum_neuron.simulator.work.decoder import local_heads
+from optimum_neuron.simulator.work.decoder import local_heads, parameter_bytes
 from tests.tiny import CONFIGS, SHAPES
 
 ONE_CORE = Layout(num_cores=1, weight_bytes=4, cache_bytes=4, replicate_kv_heads=True)
@@ -165,6 +165,15 @@ def test_heads_are_padded_and_repeated():
     assert local_heads(sizes, 32, replicate=False) == (2, 2)
     assert local_heads(sizes, 24, replicate=False) == (3, 3)
     assert cache_bytes(sizes, on(8), batch_size=1, slots=4) == 2 * 4 * 16 * 4 * sizes.num_layers
+
+
+def test_tied_tables_are_kept_once():
+    tied, apart = (config("llama", tie_word_embeddings=tie) for tie in (True, False))
+    for choice in (tied, apart):
+        with torch.device("meta"):
+            original = LlamaForCausalLM(choice)
+        num_elements = sum(parameter.numel() for parameter in original.parameters())
+        assert parameter_bytes(decoder_sizes(choice), ONE_CORE) == 4 * num_elements
 
 
 def test_mixture_token_loads_its_experts():

@@ -6,6 +6,7 @@ import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import parse_slo, plan_capacity, poisson_trace, sweep_capacity
+from optimum_neuron.simulator.capacity import search
 from tests.tiny import tiny_config
 
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 128}
@@ -47,10 +48,16 @@ def test_the_best_has_the_numbers_of_a_plan(config, trace):
 
 def test_an_objective_that_no_request_alone_meets(config, trace):
     sweep = sweep_capacity(config, trace, slo=parse_slo("ttft=0.001"), instance="inf2.xlarge", batch_size=4, **OPTIONS)
-    assert sweep.best is None and sweep.choice.value is None
+    assert sweep.best is None and sweep.choice.value is None and not sweep.skipped
     (one,) = sweep.tried
     assert one.numbers["slo_attainment"] == 0 and "alone" in one.reason
     assert sweep.to_dict()["best"] is None
+
+
+@pytest.mark.parametrize("needed", [*range(1, 41), 99])
+def test_fewest_instances_are_found(needed):
+    found = search._fewest(lambda count: {"meets_slo": count >= needed, "count": count}, 1, 40)
+    assert found == (min(needed, 40), {"meets_slo": needed <= 40, "count": min(needed, 40)})
 
 
 def test_instances_without_a_price_are_skipped_or_need_one(config, trace):
