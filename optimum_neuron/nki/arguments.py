@@ -51,8 +51,6 @@ class Arguments:
         row, base = FORMATS[dtype], host
         if not self.precise and row.is_float:
             base = host.float()
-        elif host.dtype != row.storage:
-            base = host.to(row.storage)
         base = base.contiguous()
         storage = Storage(base, Buffer.hbm, row, tuple(host.shape), name, "", self.precise)
         tensor = NkiTensor(storage)
@@ -103,8 +101,10 @@ class Arguments:
 
 def as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
     """Return NumPy's memory as a tensor of torch, also for dtypes that NumPy takes from ml_dtypes."""
-    if not array.flags.writeable:
+    if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy()
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder())
     if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     if not FORMATS[dtype].is_native:

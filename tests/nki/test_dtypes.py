@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from optimum_neuron.nki import isa as nisa, jit, language as nl
+from optimum_neuron.nki import isa as nisa, jit, language as nl, launch
 
 
 def stored(values, dtype):
@@ -55,6 +55,19 @@ def computed(body, *values):
         return out
 
     return kernel(*values)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_tile_of_one_column_is_a_vector_of_one_instruction(width):
+    def kernel(x, y):
+        out, total = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.add(nl.load(x), nl.load(y))
+        nl.store(out, total)
+        return out
+
+    x, y = torch.arange(16.0).reshape(8, 2), torch.arange(8.0 * width).reshape(8, width)
+    result, stream = launch(jit(kernel), (x, y), {}, record=True)
+    assert torch.equal(result, x + y)
+    assert stream[2].opcode == {1: "tensor_scalar", 2: "tensor_tensor"}[width]
 
 
 def test_sine_outside_of_its_range_goes_on_as_documented():

@@ -66,6 +66,21 @@ def test_predicated_copies_keep_all_bits(dtype):
     np.testing.assert_array_equal(jit(body)(x, y, chosen), np.where(chosen, y, x))
 
 
+@pytest.mark.parametrize("dtype", [">i4", ">u2", ">f4", ">f2", "<i4"])
+def test_arrays_of_any_order_of_bytes_and_of_rows(dtype):
+    whole = np.arange(32 * 24).reshape(32, 24).astype(dtype)
+
+    def body(x):
+        tile, constant = nl.load(x), nl.load(nl.shared_constant(whole))
+        nisa.tensor_tensor(tile, tile, constant, nl.add)
+        nisa.dma_copy(x, tile)
+        return stored(constant)
+
+    x = whole.copy()[::-1]
+    np.testing.assert_array_equal(jit(body)(x), whole)
+    np.testing.assert_array_equal(x, whole[::-1] + whole)
+
+
 @pytest.mark.parametrize("value", [2.5, 3.5, -1.6])
 def test_constants_become_integers_to_nearest_even(value):
     def body(like):

@@ -324,6 +324,11 @@ ROW, COLUMN = nl.arange(128)[:, None], nl.arange(64)[None, :]
         ("block", lambda x: nl.exp(nl.ndarray((4, nl.par_dim(128), 8), nl.float32)[0:2])),
         ("partition", lambda x: nl.ndarray((nl.par_dim(4), nl.par_dim(128), 8), nl.float32)),
         ("address", lambda x: nl.ndarray((128, 8), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=224 * 1024))),
+        ("address", lambda x: nl.ndarray((128, 8), nl.float32, buffer=ncc.sbuf.alloc(lambda idx, rows, size: (0, -4)))),
+        (
+            "address",
+            lambda x: nl.ndarray((128, 8), nl.float32, buffer=ncc.psum.alloc(lambda idx, rows, size: (-1, 0, 0))),
+        ),
         ("buffer", lambda x: nl.load(nl.zeros((128, 8), nl.float32))),
         ("assignment", lambda x: ROW.__setitem__((0, 0), 1)),
     ],

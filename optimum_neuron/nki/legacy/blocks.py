@@ -152,9 +152,7 @@ class Allocation:
         core, legal = current(), legal_starts(partitions)
         if partition not in legal:
             return f"{partitions} partitions start at {partition}, and may start at {legal}"
-        first, size, room = byte + sum(bank) * core.bank_bytes(), core.bank_bytes(), core.partition_bytes(self.buffer)
-        if first < 0 or first + size_bytes > room:
-            return f"bytes {first} to {first + size_bytes} of a partition, which has {room}"
+        first, size = byte + sum(bank) * core.bank_bytes(), core.bank_bytes()
         if bank and first // size != (first + size_bytes - 1) // size:
             return f"{size_bytes} bytes from byte {first % size} of bank {bank[0]} on, which has {size}"
         return None
