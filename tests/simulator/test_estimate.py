@@ -176,6 +176,8 @@ def test_comparison_is_ranked_with_reasons():
     close = [one.high >= first.low for one in others][: len(result.best.rejected)]  # none has a higher value
     assert ["within the interval" in one.reason for one in result.best.rejected] == close
     big = compare(LARGE, instance="inf2", sequence_length=2048)
+    cheapest, other = (one.usd_per_1m for one in big.ranked[:2])
+    assert other.low <= cheapest.high and "within the interval" in big.best.rejected[0].reason
     assert "inf2.xlarge" in big.skipped
     assert {one.instance.value for one in big.ranked} == {"inf2.24xlarge", "inf2.48xlarge"}
     with raises(ConfigError, option="optimize", value="costs"):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from optimum_neuron.errors import ConfigError
 from optimum_neuron.simulator import parse_slo, plan_capacity, poisson_trace, sweep_capacity
 from optimum_neuron.simulator.capacity import search
+from optimum_neuron.simulator.capacity.slo import SLO
+from optimum_neuron.simulator.capacity.trace import Trace, TraceRequest
+from tests.simulator.pool import POOL
 from tests.tiny import tiny_config
 
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 128}
@@ -58,6 +63,17 @@ def test_an_objective_that_no_request_alone_meets(config, trace):
 def test_fewest_instances_are_found(needed):
     found = search._fewest(lambda count: {"meets_slo": count >= needed, "count": count}, 1, 40)
     assert found == (min(needed, 40), {"meets_slo": needed <= 40, "count": min(needed, 40)})
+
+
+def test_work_of_a_trace_keeps_so_many_replicas_busy():
+    requests = tuple(TraceRequest(2.0 * number, 8, 5) for number in range(11))
+    settings = {"trace": Trace(source="a test", requests=requests), "slo": SLO(ttft_ms=3000, tpot_ms=500, attainment=1)}
+    settings |= dict.fromkeys(("max_queue_size", "replicas", "num_cores", "on_tried"))
+    found = search.Search(**settings, machines=[], batch_sizes=(), chunk_sizes=())
+    pool = dataclasses.replace(POOL, cost=dataclasses.replace(POOL.cost, chunk_s=0.0))
+    # A chunk of 8 tokens takes 1.0; a step of two rows 0.125 + 0.25, and 0.125 a row; 20 s, and 3 + 4 x 0.5 after them.
+    work_s = 11 * (1.0 + 4 * ((0.125 + 0.25) / 2 + 0.125))
+    assert found._busy_replicas(pool) == pytest.approx(work_s / (20 + 5))
 
 
 def test_instances_without_a_price_are_skipped_or_need_one(config, trace):
