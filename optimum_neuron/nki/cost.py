@@ -70,16 +70,16 @@ def vector_cycles(
 ) -> float:
     """At least 64: elements of a partition times the rate of the instruction; on v2, 2 for two float32 tiles in SBUF.
 
-    From v3 on, 16-bit modes are faster.
+    From v3 on, copies, tensor_scalar and tensor_tensor have faster 16-bit modes, which no instruction with a rate has.
     """
     timing = core.timing
+    speedup = _speedup(core, inputs, output, is_copy_or_scalar) if rate is None else 1
     if rate is None:
         wide = sum(tile.dtype == "float32" and tile.buffer is Buffer.sbuf for tile in inputs)
         is_wide = core.generation == 2 and wide == len(inputs) > 1
         rate = timing.vector_cycles_per_element[2 if is_wide else 1]
     elements = max([tile.elements_per_partition for tile in inputs] + [output.elements_per_partition])
-    cycles = elements * rate / _speedup(core, inputs, output, is_copy_or_scalar)
-    return max(timing.min_interval_cycles, cycles)
+    return max(timing.min_interval_cycles, elements * rate / speedup)
 
 
 def _speedup(core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, is_copy_or_scalar: bool) -> float:
@@ -90,7 +90,8 @@ def _speedup(core: Core, inputs: Sequence[NkiTensor], output: NkiTensor, is_copy
     if is_copy_or_scalar:
         contiguous = all(tile.strides[-1] == 1 for tile in tiles)
         return modes["copy_or_scalar_contiguous" if contiguous and in_sbuf else "copy_or_scalar_strided_or_psum"]
-    return modes["two_tensors_sbuf"] if all(tile.buffer is Buffer.sbuf for tile in inputs) else 1
+    are_two = len(inputs) == 2 and all(tile.buffer is Buffer.sbuf for tile in inputs)
+    return modes["two_tensors_sbuf"] if are_two else 1
 
 
 def lane_cycles(core: Core, tile: NkiTensor) -> float:

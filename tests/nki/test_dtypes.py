@@ -70,6 +70,23 @@ def test_a_tile_of_one_column_is_a_vector_of_one_instruction(width):
     assert stream[2].opcode == {1: "tensor_scalar", 2: "tensor_tensor"}[width]
 
 
+def test_cycles_of_short_floats_are_the_published_ones():
+    """N / 2 for sums, N for products, 2 N for scans, 8 N for reciprocals; N / 2 for two tiles of the 16-bit mode."""
+
+    def kernel(x):
+        tile, total = nl.load(x), nl.ndarray((8, 1), x.dtype)
+        nisa.tensor_reduce(total, nl.add, tile, 1)
+        nisa.tensor_reduce(total, nl.multiply, tile, 1)
+        nisa.tensor_tensor_scan(tile, tile, tile, 0.0, nl.multiply, nl.add)
+        nisa.reciprocal(tile, tile)
+        nisa.tensor_tensor(tile, tile, tile, nl.add)
+        nl.store(x, tile)
+        return x
+
+    _, stream = launch(jit(kernel), (torch.ones(8, 512, dtype=torch.bfloat16),), {}, record=True)
+    assert [record.cycles for record in stream[1:-1]] == [256, 512, 1024, 4096, 256]
+
+
 def test_sine_outside_of_its_range_goes_on_as_documented():
     result = computed(nl.sin, torch.tensor([[1.0, 9.0, -9.0]]))[0]
     torch.testing.assert_close(result, torch.tensor([math.sin(1.0), 27.65, -27.65]), atol=5e-3, rtol=0)
