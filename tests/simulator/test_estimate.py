@@ -258,6 +258,7 @@ def test_encoder_decoder_reads_and_writes():
     found = compare(t5, instance="inf2.xlarge", sequence_length=32, output_length=8)
     report, two = sorted(found.ranked, key=lambda one: one.num_cores.value)
     assert report.kind == "seq2seq" and report.tpot_ms.value > 0 and "encode_32" in report.assumptions[0]
+    assert report.ttft_ms.value > report.device_ms["encode_32"] + report.device_ms["prefill_32"]
     assert report.num_cores.value == 1 and two.num_cores.value == 2
     assert two.memory["weights"] < report.memory["weights"]
     assert estimate(t5, instance="inf2.xlarge", sequence_length=32, input_length=20).padding.share == 12 / 32
