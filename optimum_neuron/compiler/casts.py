@@ -19,7 +19,8 @@ from ..upstream.torch import OpOverload, TorchDispatchMode
 from .rules import product_operands, region_of, source_line, values_of
 from .serialize import writes
 
-_CAST = torch.ops.aten._to_copy.default
+_ATEN = torch.ops.aten
+_CAST = _ATEN._to_copy.default
 
 
 def write_casts(module: fx.GraphModule) -> None:
@@ -56,7 +57,7 @@ def _write(node: fx.Node) -> None:
     copies: dict[fx.Node, fx.Node] = {}
     with node.graph.inserting_before(node):
         for source, dtype in dtypes.items():
-            copy = copies[source] = node.graph.call_function(torch.ops.aten.to.dtype, (source, dtype))
+            copy = copies[source] = node.graph.call_function(_ATEN.to.dtype, (source, dtype))
             copy.meta = {**node.meta, "val": source.meta["val"].to(dtype)}
     node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda source: copies.get(source, source))
 
