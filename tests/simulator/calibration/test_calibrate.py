@@ -196,6 +196,9 @@ def test_written_constants_are_used_and_checked(tmp_path, llama):
     path = tmp_path / "mine.json"
     found.write(path)
     assert read_constants(path) == found.constants
+    (band,) = (band for band in found.constants.bands.values() if "measured" in band.basis)
+    errors = np.log([value.measured / value.left_out for value in found.values])
+    assert band.low < 1.0 < band.high and np.log(band.high / band.low) > 2.0 * errors.std()
     mine = estimate(llama, constants=path, **OPTIONS)
     assert mine.tpot_ms.value == pytest.approx(found.values[0].after)
     assert mine.tpot_ms.value > first.tpot_ms.value
