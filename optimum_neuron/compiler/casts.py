@@ -24,7 +24,7 @@ _CAST = _ATEN._to_copy.default
 
 
 def write_casts(module: fx.GraphModule) -> None:
-    """Write the casts of the autocast that is active, and of those that regions of a module set."""
+    """Write the casts of the active autocast into a module, and those of its own regions of autocast."""
     for node in list(module.graph.nodes):
         if (region := region_of(node)) is not None:
             settings, inside, _ = region

@@ -75,6 +75,15 @@ def held(manager) -> tuple[threading.Event, threading.Event]:
     return gate, waits
 
 
+def in_a_step(manager) -> tuple[threading.Event, list[str]]:
+    """Start a manager with three requests; return the event that its first step waits for, and their names."""
+    gate, waits = held(manager)
+    manager.start()
+    names = [manager.add_request(PROMPT) for _ in range(3)]
+    assert waits.wait(SECONDS)
+    return gate, names
+
+
 def test_names_are_counted_and_siblings_are_children_of_the_first(make, model):
     manager = make()
     assert [manager.add_request(PROMPT) for _ in range(2)] == ["req_0", "req_1"]
@@ -283,10 +292,7 @@ def test_a_session_starts_and_ends_and_starts_again(make, model, caplog):
 def test_a_stop_answers_what_waits_or_nothing(make, caplog):
     for hard_stop in (False, True):
         manager = make()
-        gate, waits = held(manager)
-        manager.start()
-        names = [manager.add_request(PROMPT) for _ in range(3)]
-        assert waits.wait(SECONDS)
+        gate, names = in_a_step(manager)
         caplog.clear()
         manager.stop(timeout=0.01, hard_stop=hard_stop)
         assert manager.is_running() and len(caplog.records) == 1 and manager.add_request(PROMPT) is None
@@ -300,10 +306,7 @@ def test_a_stop_answers_what_waits_or_nothing(make, caplog):
 
 def test_who_destroys_a_manager_waits_for_no_answer(make):
     manager = make()
-    gate, waits = held(manager)
-    manager.start()
-    names = [manager.add_request(PROMPT) for _ in range(3)]
-    assert waits.wait(SECONDS)
+    gate, names = in_a_step(manager)
     threading.Timer(0.02, gate.set).start()
     manager.destroy()
     assert all("stopped" in manager.get_result(name).error for name in names)
@@ -328,10 +331,7 @@ def test_an_error_ends_all_requests_and_is_kept(make, monkeypatch, caplog):
 
 def test_a_pause_waits_for_the_step_and_holds_the_next(make):
     manager = make()
-    gate, waits = held(manager)
-    manager.start()
-    names = [manager.add_request(PROMPT) for _ in range(3)]
-    assert waits.wait(SECONDS)
+    gate, names = in_a_step(manager)
     threading.Timer(0.02, gate.set).start()
     with manager.pause():
         before = manager.current_batch
